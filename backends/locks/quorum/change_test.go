@@ -94,7 +94,7 @@ func TestChange_ThreeToFive(t *testing.T) {
 		w.wholly(f, c, with(at[:n]))
 	}
 	var notYet *voters.NotYetError
-	if err := w.change(at[:5], at[:4], "").Open(t.Context()); !errors.As(err, &notYet) || !strings.Contains(notYet.Why, "leases of before") {
+	if err := w.change(at[:5], at[:4], "").Open(t.Context()); !errors.As(err, &notYet) || !strings.Contains(notYet.Why, "leases from before") {
 		t.Errorf("a change right behind another: %v", err)
 	}
 	for name, c := range map[string]voters.Change{

@@ -41,9 +41,9 @@ type Change struct {
 // change is a Change under way.
 type change struct {
 	Change
-	svc      *Set // of all nodes of either list
+	set      *Set // of the nodes of both lists
 	from, to NodeList
-	members  []memberRecord // by node of svc
+	members  []memberRecord // by node of set
 	epoch    int64
 	step     changeStep
 }
@@ -68,8 +68,8 @@ type memberRecord struct {
 	record  map[string]string
 }
 
-func (k *memberRecord) answered() bool { return k.err == nil }
-func (k *memberRecord) voting() bool   { return k.err == nil && k.votes }
+func (m *memberRecord) answered() bool { return m.err == nil }
+func (m *memberRecord) voting() bool   { return m.err == nil && m.votes }
 
 func parseMember(dst *memberRecord) Parse {
 	return func(m []rueidis.RedisMessage) (Vote, error) {
@@ -95,17 +95,17 @@ func parseMember(dst *memberRecord) Parse {
 	}
 }
 
-// Open has the nodes accept proxies of both lists. Before, a new node sits out and gets its fence floor, as
-// one that forgot; max-ttl has passed since the last change; and the fences of a majority of From are stored
-// on To, so that no proxy counts on a list before.
+// Open makes the nodes accept proxies of both lists. Before that, max-ttl must have passed since the last change, a
+// new node sits out a quarantine and gets its fence floor, like a node that forgot, and the largest fence of a
+// majority of From is stored on To. Until then no proxy with the list To gets votes.
 func (c Change) Open(ctx context.Context) error { return c.run(ctx, (*change).open) }
 
-// Finish has the nodes accept proxies of the list To only, when none with the list From has called for
-// max-ttl.
+// Finish makes the nodes accept proxies of the list To only. While a proxy with the list From has called within
+// max-ttl, it returns a NotYetError.
 func (c Change) Finish(ctx context.Context) error { return c.run(ctx, (*change).finish) }
 
-// Begun reports whether the nodes have the list From, so that this change can be made, or
-// more of it has been done.
+// Begun reports whether the nodes are at some step of this change: they have the list From,
+// so that it can begin, or both lists, or the list To already.
 func (c Change) Begun(ctx context.Context) (bool, error) {
 	err := c.run(ctx, func(*change, context.Context) error { return nil })
 	return err == nil, err
@@ -124,11 +124,11 @@ func (c Change) run(ctx context.Context, do func(*change, context.Context) error
 		o.Log = slog.Default()
 	}
 	s := &change{Change: c, from: newList(c.From, graceOf(len(c.From), o.RestartGrace)), to: newList(c.To, graceOf(len(c.To), o.RestartGrace))}
-	if s.svc, err = New(o); err != nil {
+	if s.set, err = New(o); err != nil {
 		return err
 	}
-	s.svc.commonArgs[3] = s.to.Fingerprint // register.lua gives it to a new node; change.lua does not take it for a proxy that uses this list
-	defer func() { err = errors.Join(err, s.svc.Close(time.Second)) }()
+	s.set.commonArgs[3] = s.to.Fingerprint // register.lua gives it to a new node; change.lua does not take it for a proxy that uses this list
+	defer func() { err = errors.Join(err, s.set.Close(time.Second)) }()
 	if err := s.readStep(ctx); err != nil {
 		return err
 	}
@@ -137,14 +137,14 @@ func (c Change) run(ctx context.Context, do func(*change, context.Context) error
 
 // askEach asks the nodes whose args are not nil, and returns the votes.
 func (c *change) askEach(ctx context.Context, sc *scripts.Script, read func(i int) Parse, args func(i int) []string) ([]Vote, error) {
-	node := c.svc.Opts.Prefix + "node"
-	c.svc.startTracking()
-	r := c.svc.AskEach(askRepair, All, func(i int) *ScriptCall {
+	node := c.set.Opts.Prefix + "node"
+	c.set.startTracking()
+	r := c.set.AskEach(askRepair, All, func(i int) *ScriptCall {
 		a := args(i)
 		if a == nil {
 			return nil
 		}
-		return &ScriptCall{Args: c.svc.Command(sc, RedisKeys{node, node, node}, a...), Parse: read(i), Expires: c.svc.Clock() + initialProbeTimeout, probe: true}
+		return &ScriptCall{Args: c.set.Command(sc, RedisKeys{node, node, node}, a...), Parse: read(i), Expires: c.set.Clock() + initialProbeTimeout, probe: true}
 	})
 	err := r.WaitFor(ctx, initialProbeTimeout)
 	return r.Close(true, nil), err
@@ -152,28 +152,28 @@ func (c *change) askEach(ctx context.Context, sc *scripts.Script, read func(i in
 
 // readStep reads which step the change has come to.
 func (c *change) readStep(ctx context.Context) error {
-	c.members = make([]memberRecord, len(c.svc.Members))
+	c.members = make([]memberRecord, len(c.set.Members))
 	votes, err := c.askEach(ctx, scripts.Change, func(i int) Parse { return parseMember(&c.members[i]) }, func(int) []string { return []string{"look"} })
 	if err != nil {
 		return err
 	}
 	members, strict := 0, false
 	for i := range votes {
-		k := &c.members[i]
+		m := &c.members[i]
 		if votes[i].Kind != Yes {
-			k.err, k.empty = c.svc.Members[i].Name(OrTimeout(votes[i].Err)), votes[i].Code == unregistered && !votes[i].olderFormat
+			m.err, m.empty = c.set.Members[i].Name(OrTimeout(votes[i].Err)), votes[i].Code == unregistered && !votes[i].olderFormat
 			continue
 		}
-		step, ok := c.stepOf(k.record)
+		step, ok := c.stepOf(m.record)
 		if !ok {
-			return c.svc.Members[i].Name(fmt.Errorf("is one of other lock nodes (%s); if it is to be taken, empty it with FLUSHALL", strings.Join(strings.Fields(k.record["list"]+" "+k.record["nextlist"]), " ")))
+			return c.set.Members[i].Name(fmt.Errorf("is one of other lock nodes (%s); to use it in this list, empty it with FLUSHALL", strings.Join(strings.Fields(m.record["list"]+" "+m.record["nextlist"]), " ")))
 		}
-		strict = strict || strings.Contains(k.record["word"], " "+GraceSafe+" ")
+		strict = strict || strings.Contains(m.record["word"], " "+GraceSafe+" ")
 		if !c.in(i, c.From) {
 			continue // a new node learns both lists when it is enlisted, so its record says nothing of the step
 		}
 		members++
-		if e, _ := strconv.ParseInt(k.record["epoch"], 10, 64); e > c.epoch || e == c.epoch && step > c.step {
+		if e, _ := strconv.ParseInt(m.record["epoch"], 10, 64); e > c.epoch || e == c.epoch && step > c.step {
 			c.epoch, c.step = e, step
 		}
 	}
@@ -200,7 +200,7 @@ func (c *change) stepOf(record map[string]string) (changeStep, bool) {
 	return 0, false
 }
 
-// same is the function of that name in prologue.lua.
+// same reports whether two lists name the same nodes. prologue.lua has the same function.
 func (l NodeList) same(m NodeList) bool {
 	a, b := strings.Fields(l.Fingerprint), strings.Fields(m.Fingerprint)
 	return len(a) == 3 && len(b) == 3 && a[0] == b[0] && a[2] == b[2]
@@ -210,22 +210,22 @@ func majority(nodes []*backends.Server) int { return len(nodes)/2 + 1 }
 
 // in reports whether the node is on a list.
 func (c *change) in(i int, list []*backends.Server) bool {
-	return slices.ContainsFunc(list, func(s *backends.Server) bool { return s.ID() == c.svc.Members[i].Server.ID() })
+	return slices.ContainsFunc(list, func(s *backends.Server) bool { return s.ID() == c.set.Members[i].Server.ID() })
 }
 
-// missing is an error that names the nodes of a list that do not fit.
+// missing is a NotYetError that names the nodes of a list for which fits is false.
 func (c *change) missing(what string, list []*backends.Server, fits func(*memberRecord) bool) error {
 	var errs []string
 	n := 0
 	for i := range c.members {
-		switch k := &c.members[i]; {
+		switch m := &c.members[i]; {
 		case !c.in(i, list):
-		case fits(k):
+		case fits(m):
 			n++
-		case k.err != nil:
-			errs = append(errs, k.err.Error())
+		case m.err != nil:
+			errs = append(errs, m.err.Error())
 		default:
-			errs = append(errs, c.svc.Members[i].Name(errors.New("does not vote")).Error())
+			errs = append(errs, c.set.Members[i].Name(errors.New("does not vote")).Error())
 		}
 	}
 	return &NotYetError{fmt.Sprintf("only %d of %d lock nodes %s: %s", n, len(list), what, strings.Join(errs, ", "))}
@@ -236,8 +236,8 @@ func (c *change) missing(what string, list []*backends.Server, fits func(*member
 func (c *change) floors(list []*backends.Server) (fence int64, longest time.Duration, err error) {
 	n := 0
 	for i := range c.members {
-		if k := &c.members[i]; c.in(i, list) && k.voting() {
-			fence, longest = max(fence, k.largest), max(longest, k.maxTTL)
+		if m := &c.members[i]; c.in(i, list) && m.voting() {
+			fence, longest = max(fence, m.largest), max(longest, m.maxTTL)
 			n++
 		}
 	}
@@ -269,16 +269,16 @@ func (c *change) open(ctx context.Context) error {
 	return nil
 }
 
-// ready is an error unless proxies may have the list To.
+// ready prepares the nodes for proxies with the list To. It is an error until they are prepared.
 func (c *change) ready(ctx context.Context) error {
 	for i := range c.members {
-		k := &c.members[i]
-		dead := c.Dead != nil && c.svc.Members[i].Server.ID() == c.Dead.ID()
-		if c.in(i, c.From) && !dead && !k.voting() {
+		m := &c.members[i]
+		dead := c.Dead != nil && c.set.Members[i].Server.ID() == c.Dead.ID()
+		if c.in(i, c.From) && !dead && !m.voting() {
 			return c.missing("vote, and all must before the list is changed", c.From, (*memberRecord).voting)
 		}
-		if c.in(i, c.From) && k.answered() && k.since < k.maxTTL {
-			return &NotYetError{fmt.Sprintf("the list was changed %v ago; leases of before are over in %v", k.since.Round(time.Second), (k.maxTTL - k.since).Round(time.Second))}
+		if c.in(i, c.From) && m.answered() && m.since < m.maxTTL {
+			return &NotYetError{fmt.Sprintf("the list was changed %v ago; leases from before that are over in %v", m.since.Round(time.Second), (m.maxTTL - m.since).Round(time.Second))}
 		}
 	}
 	if _, _, err := c.floors(c.From); err != nil {
@@ -294,23 +294,23 @@ func (c *change) ready(ctx context.Context) error {
 	return c.raiseFloors(ctx, c.From)
 }
 
-// admit has a new node sit out, and gives it its floor.
+// admit enlists a new node, which sits out a quarantine, and gives it its floor after that.
 func (c *change) admit(ctx context.Context, i int) error {
-	n, k := c.svc.Members[i], &c.members[i]
+	n, m := c.set.Members[i], &c.members[i]
 	switch {
-	case k.empty:
+	case m.empty:
 		set := &nodeSet{epoch: c.epoch, now: c.from, next: c.to}
-		votes, err := c.askOne(ctx, i, scripts.Register, ParseRepair, registerArgs(&Vote{}, "forgot", set))
+		enlisted, err := c.askOne(ctx, i, scripts.Register, ParseRepair, registerArgs(&Vote{}, "forgot", set))
 		if err != nil {
 			return err
 		}
-		if votes.Code != Quarantined && votes.Kind != Yes {
-			return n.Name(OrTimeout(votes.Err))
+		if enlisted.Code != Quarantined && enlisted.Kind != Yes {
+			return n.Name(OrTimeout(enlisted.Err))
 		}
 		c.Progress(n.Server.String() + " is enlisted. It votes when it has sat out max-ttl, as a node that forgot.")
-	case k.err != nil:
-		return k.err
-	case k.votes:
+	case m.err != nil:
+		return m.err
+	case m.votes:
 		return nil
 	}
 	before, err := c.askOne(ctx, i, scripts.State, ParseState, []string{})
@@ -357,7 +357,7 @@ func (c *change) raiseFloors(ctx context.Context, list []*backends.Server) error
 	if err != nil {
 		return err
 	}
-	told, err := c.askEach(ctx, scripts.Change, func(int) Parse { return parseMember(new(memberRecord)) }, func(i int) []string {
+	votes, err := c.askEach(ctx, scripts.Change, func(int) Parse { return parseMember(new(memberRecord)) }, func(i int) []string {
 		if c.in(i, c.To) {
 			return []string{"floor", strconv.FormatInt(floor, 10)}
 		}
@@ -366,38 +366,38 @@ func (c *change) raiseFloors(ctx context.Context, list []*backends.Server) error
 	if err != nil {
 		return err
 	}
-	return c.requireMajority("know the fences", told, c.To)
+	return c.requireMajority("know the fences", votes, c.To)
 }
 
 // setNodes gives all nodes their set; a majority of both lists must take it.
 func (c *change) setNodes(ctx context.Context, set *nodeSet) error {
-	told, err := c.askEach(ctx, scripts.Change, func(int) Parse { return parseMember(new(memberRecord)) }, func(int) []string {
+	votes, err := c.askEach(ctx, scripts.Change, func(int) Parse { return parseMember(new(memberRecord)) }, func(int) []string {
 		return append([]string{"set"}, set.args()...)
 	})
 	if err != nil {
 		return err
 	}
-	if err := c.requireMajority("took the change", told, c.From); err != nil {
+	if err := c.requireMajority("took the change", votes, c.From); err != nil {
 		return err
 	}
-	return c.requireMajority("took the change", told, c.To)
+	return c.requireMajority("took the change", votes, c.To)
 }
 
 // requireMajority is an error unless a majority of a list took what it was asked to.
-func (c *change) requireMajority(what string, told []Vote, list []*backends.Server) error {
+func (c *change) requireMajority(what string, votes []Vote, list []*backends.Server) error {
 	n := 0
 	for i := range c.members {
-		k := &c.members[i]
+		m := &c.members[i]
 		switch {
 		case !c.in(i, list):
-		case told[i].Kind == Yes:
+		case votes[i].Kind == Yes:
 			n++
-		case k.answered():
-			err := told[i].Err
-			if told[i].Kind == No {
+		case m.answered():
+			err := votes[i].Err
+			if votes[i].Kind == No {
 				err = errors.New("knows of another change")
 			}
-			k.err = c.svc.Members[i].Name(OrTimeout(err))
+			m.err = c.set.Members[i].Name(OrTimeout(err))
 		}
 	}
 	if n >= majority(list) {
@@ -429,21 +429,21 @@ func (c *change) finish(ctx context.Context) error {
 // unused is a NotYetError while a proxy with the list From may still have leases.
 func (c *change) unused() error {
 	for i := range c.members {
-		k := &c.members[i]
-		if k.err != nil || !c.in(i, c.From) {
+		m := &c.members[i]
+		if m.err != nil || !c.in(i, c.From) {
 			continue
 		}
-		for field, at := range k.record {
+		for field, at := range m.record {
 			ttl, word, _ := strings.Cut(strings.TrimPrefix(field, "m"), " ")
 			last, err := strconv.ParseInt(at, 10, 64)
 			longest, err2 := strconv.ParseInt(ttl, 10, 64)
 			if err != nil || err2 != nil || !(NodeList{Fingerprint: word}).same(c.from) {
 				continue
 			}
-			ago, need := millis(k.now-last), millis(longest)+time.Second
+			ago, need := millis(m.now-last), millis(longest)+time.Second
 			if ago < need {
 				return &NotYetError{fmt.Sprintf("a proxy with the list before (%s) was heard of %v ago at %s; restart it with the new list. When none was for %v, the change can be finished",
-					c.from.Names, ago.Round(100*time.Millisecond), c.svc.Members[i].Server, need)}
+					c.from.Names, ago.Round(100*time.Millisecond), c.set.Members[i].Server, need)}
 			}
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/lockproxy/lockproxy/scripts"
 )
 
-// An identity is what a server says that it is; zero while unknown, or if it does not say.
+// An identity is what a server says about itself; zero while unknown, or if it says nothing.
 type identity struct {
 	runID   string
 	cluster bool
@@ -37,7 +37,7 @@ func (n *Node) ensureConnected(ctx context.Context, load bool) error {
 	if err != nil {
 		return err
 	}
-	err = n.svc.compare(n)
+	err = n.set.compare(n)
 	n.scriptsLoaded = load
 	if n.connected = err == nil; n.connected && n.connectionLost {
 		n.connectionLost = false
@@ -55,7 +55,7 @@ func (n *Node) dial() error {
 	if err != nil {
 		return err
 	}
-	c, err := at.Client(n.svc.tune)
+	c, err := at.Client(n.set.tune)
 	if err != nil {
 		return err
 	}

@@ -25,8 +25,8 @@ var (
 	errCluster  = errors.New("is a Redis Cluster, which cannot be a lock node")
 )
 
-// reason is a failed batch as an operator knows it: the first word of a Redis error that has one of its own,
-// the kind of a network error.
+// reason is err in an operator's words: the first word of a Redis error, if that is an error code, or the kind of a
+// network error.
 func reason(err error) error {
 	var n net.Error
 	var r *rueidis.RedisError

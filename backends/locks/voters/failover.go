@@ -22,28 +22,28 @@ var (
 	errReplica     = errors.New("is a replica")
 )
 
-// A masterTracker knows where a node is whose master sentinels choose. It is guarded by the node's mu; nil:
-// the node is one server, which stays the same.
+// A masterTracker knows the master of a node whose master sentinels choose. It is guarded by the node's mu. A node
+// that is one server, and stays the same, has none.
 type masterTracker struct {
-	finder     *topology.Watcher
-	found      chan struct{} // closed when they have first been asked
+	watcher    *topology.Watcher
+	found      chan struct{} // closed when the sentinels have first answered
 	hasFound   bool          // found is closed
 	master     *backends.Server
-	answeredAt time.Duration // when they last answered
+	answeredAt time.Duration // when the sentinels last answered
 	moved      bool          // master is not the server that the worker is connected to
 }
 
 // newNode makes a node of a server, or of the master that sentinels name.
 func (s *Set) newNode(i int, srv *backends.Server) (*Node, error) {
-	n := &Node{index: i, Server: srv, svc: s, wake: make(chan struct{}, 1)}
+	n := &Node{index: i, Server: srv, set: s, wake: make(chan struct{}, 1)}
 	if srv.MasterSet() == "" {
 		return n, nil
 	}
-	f, err := topology.New(srv, topology.Options{
+	w, err := topology.New(srv, topology.Options{
 		Mode: topology.ModeSentinel, Subject: "lock node",
 		SentinelUser: s.Opts.SentinelUser, SentinelPassword: s.Opts.SentinelPassword, Log: s.Opts.Log,
 	})
-	n.tracker = &masterTracker{finder: f, found: make(chan struct{})}
+	n.tracker = &masterTracker{watcher: w, found: make(chan struct{})}
 	return n, err
 }
 
@@ -56,7 +56,7 @@ func (s *Set) startTracking() {
 			if n.tracker == nil {
 				continue
 			}
-			s.workers.Go(func() { _ = n.tracker.finder.Run(ctx, n.onTopology) }) // its error is that of ctx
+			s.workers.Go(func() { _ = n.tracker.watcher.Run(ctx, n.onTopology) }) // its error is that of ctx
 		}
 	})
 }
@@ -71,29 +71,29 @@ func (s *Set) stopTracking() {
 func (n *Node) onTopology(t *topology.Topology) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	f := n.tracker
-	f.answeredAt = n.svc.Clock()
-	if !f.hasFound {
-		f.hasFound = true
-		close(f.found)
+	tracker := n.tracker
+	tracker.answeredAt = n.set.Clock()
+	if !tracker.hasFound {
+		tracker.hasFound = true
+		close(tracker.found)
 	}
 	master := t.Shards[0].Master
-	if master != nil && (f.master == nil || master.String() != f.master.String()) {
-		f.moved = true
+	if master != nil && (tracker.master == nil || master.String() != tracker.master.String()) {
+		tracker.moved = true
 		n.retryAt, n.failures, n.lastErr = 0, 0, nil
 	}
-	f.master = master
+	tracker.master = master
 }
 
 // masterErrLocked is why answers of the connected server must not count, nil if they may. The caller holds
 // n.mu.
 func (n *Node) masterErrLocked() error {
-	switch f := n.tracker; {
-	case f == nil || !f.hasFound: // contact waits
+	switch t := n.tracker; {
+	case t == nil || !t.hasFound: // ensureMaster waits for the sentinels
 		return nil
-	case f.master == nil:
+	case t.master == nil:
 		return errNoMaster
-	case n.svc.Clock()-f.answeredAt > confirmFor:
+	case n.set.Clock()-t.answeredAt > confirmFor:
 		return errUnconfirmed
 	}
 	return nil
@@ -102,26 +102,26 @@ func (n *Node) masterErrLocked() error {
 // ensureMaster makes sure that the worker is connected to no other server than the master that the sentinels
 // name. It waits for their first answer.
 func (n *Node) ensureMaster(ctx context.Context) error {
-	f := n.tracker
-	if f == nil {
+	t := n.tracker
+	if t == nil {
 		return nil
 	}
 	select {
-	case <-f.found:
+	case <-t.found:
 	case <-ctx.Done():
 		return errUnconfirmed
-	case <-n.svc.stop:
+	case <-n.set.stop:
 		return locks.ErrClosed
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if err := n.masterErrLocked(); err != nil || !f.moved {
+	if err := n.masterErrLocked(); err != nil || !t.moved {
 		return err
 	}
-	f.moved, n.connected = false, false
+	t.moved, n.connected = false, false
 	if old := n.client; old != nil {
 		n.client = nil
-		n.svc.workers.Go(old.Close) // who may hang
+		n.set.workers.Go(old.Close) // which may hang
 	}
 	return nil
 }
@@ -133,7 +133,7 @@ func (n *Node) target() (*backends.Server, error) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.tracker.master == nil { // since it was located
+	if n.tracker.master == nil { // the sentinels named one a moment ago
 		return nil, errNoMaster
 	}
 	return n.tracker.master, nil
@@ -142,12 +142,12 @@ func (n *Node) target() (*backends.Server, error) {
 // refreshMaster has the sentinels asked at once.
 func (n *Node) refreshMaster() {
 	if n.tracker != nil {
-		n.tracker.finder.Refresh()
+		n.tracker.watcher.Refresh()
 	}
 }
 
-// addressLocked is how the node is shown: its own address, or that of its master besides the sentinels' name
-// for it. The caller holds n.mu.
+// addressLocked is how the node is shown: its own address, or that of its master and behind it the sentinels' name
+// for the master. The caller holds n.mu.
 func (n *Node) addressLocked() string {
 	if n.tracker == nil || n.tracker.master == nil {
 		return n.Server.String()

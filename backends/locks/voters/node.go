@@ -18,12 +18,12 @@ import (
 
 const (
 	CallTimeout = 2 * time.Second        // one batch of scripts; then the connection is given up
-	stuckAfter  = 250 * time.Millisecond // a batch without an answer for longer: the node gets nothing that can be left out
+	stuckAfter  = 250 * time.Millisecond // while a batch has no answer for longer, the node gets only calls that are retried until acknowledged
 	MaxBatch    = 128                    // scripts in one batch
 	maxQueue    = 1024                   // calls that wait for one node
 	maxRetries  = 8192                   // undos and releases that wait for one node
 	FirstPause  = 20 * time.Millisecond  // after a failed call, doubling
-	longPause   = 500 * time.Millisecond // until
+	longPause   = 500 * time.Millisecond // up to this
 )
 
 // A ScriptCall is one script to run on one node.
@@ -33,8 +33,8 @@ type ScriptCall struct {
 	Round           *Round        // takes the vote; nil: nobody does
 	Expires         time.Duration // by Set.Clock; not sent, and not repeated, after it
 	Durable         bool          // a yes counts only when Options.ReplicaAcks replicas have it
-	RetryUntilAcked bool          // what it undoes must not stay
-	RetryArgs       []string      // if not nil, what is sent instead of args when it is repeated, since times in args are over
+	RetryUntilAcked bool          // it is an undo or a release: repeated until the node has done it, or Expires
+	RetryArgs       []string      // not nil: is sent instead of Args when the call is repeated, since times in Args are then outdated
 	probe           bool          // sent also to a node that must not vote
 	sent            bool          // the node may have run it
 }
@@ -47,13 +47,13 @@ type ScriptCall struct {
 //	                  ▲                │ failed
 //	                  └──── pausing ◀──┘ (20 ms, doubling to 500 ms)
 //
-// Calls that come during a pause are answered with the error.
+// Calls that come during a pause are answered with the error that caused it.
 type Node struct {
 	// Fixed by newNode.
 	index   int
 	Server  *backends.Server
-	svc     *Set
-	tracker *masterTracker // nil: the node is server itself
+	set     *Set
+	tracker *masterTracker // nil: the node is Server itself
 
 	// Guarded by mu.
 	mu          sync.Mutex
@@ -64,7 +64,7 @@ type Node struct {
 	workerWaits bool          // for a time, or for wake
 	batchSentAt time.Duration // when the batch without an answer was sent; 0: there is none
 	retryAt     time.Duration // nothing is sent before
-	failures    int           // batches in a row
+	failures    int           // failed batches in a row
 	lastErr     error         // of the last batch, nil when it was answered
 	took        time.Duration // by the last batch that was answered
 	closed      bool
@@ -76,30 +76,30 @@ type Node struct {
 
 	// Safe for concurrent use.
 	meter    nodeMeter
-	refusals atomic.Int64 // of scripts, since it was last seen to do all that they need; see noteRefusal
+	refusals atomic.Int64 // replies that refuse a script, since a probe last found that the node does all commands; see noteRefusal
 
 	// Owned by the worker.
 	connected      bool
 	scriptsLoaded  bool // on this connection
-	connectionLost bool // that there was before
+	connectionLost bool // the connection before was lost
 	batch          []ScriptCall
 	cmds           []rueidis.Completed
 }
 
 // Push queues calls, to be sent in one batch if they fit. A call that cannot be sent soon is answered at once,
 // unless it is retried until acknowledged.
-func (n *Node) Push(jobs ...ScriptCall) {
+func (n *Node) Push(calls ...ScriptCall) {
 	n.mu.Lock()
-	refused := n.queueLocked(jobs)
+	refused := n.queueLocked(calls)
 	start := !n.hasWorker && len(n.queue) > 0
 	if start {
 		n.hasWorker = true
-		n.svc.workers.Add(1)
+		n.set.workers.Add(1)
 	}
 	wake := n.workerWaits
 	n.mu.Unlock()
 	for _, r := range refused {
-		n.answer(r.job, Vote{Err: r.err, Unsent: true})
+		n.answer(r.call, Vote{Err: r.err, Unsent: true})
 	}
 	if start {
 		go n.work()
@@ -108,18 +108,18 @@ func (n *Node) Push(jobs ...ScriptCall) {
 	}
 }
 
-// A refusedJob is a call that was not queued.
-type refusedJob struct {
-	job *ScriptCall
-	err error
+// A refusedCall is a call that was not queued.
+type refusedCall struct {
+	call *ScriptCall
+	err  error
 }
 
-func (n *Node) queueLocked(jobs []ScriptCall) (refused []refusedJob) {
-	for i := range jobs {
-		if err := n.refusalLocked(&jobs[i]); err != nil {
-			refused = append(refused, refusedJob{&jobs[i], err})
+func (n *Node) queueLocked(calls []ScriptCall) (refused []refusedCall) {
+	for i := range calls {
+		if err := n.refusalLocked(&calls[i]); err != nil {
+			refused = append(refused, refusedCall{&calls[i], err})
 		} else {
-			n.queue = append(n.queue, jobs[i])
+			n.queue = append(n.queue, calls[i])
 		}
 	}
 	return refused
@@ -132,8 +132,9 @@ func (n *Node) wakeWorker() {
 	}
 }
 
+// refusalLocked is why a call cannot be queued, nil if it can.
 func (n *Node) refusalLocked(j *ScriptCall) error {
-	now := n.svc.Clock()
+	now := n.set.Clock()
 	switch {
 	case n.closed:
 		return locks.ErrClosed
@@ -143,7 +144,7 @@ func (n *Node) refusalLocked(j *ScriptCall) error {
 		return nil
 	case n.retryAt > now && n.lastErr != nil:
 		return n.lastErr
-	case n.batchSentAt != 0 && now-n.batchSentAt > max(stuckAfter, n.svc.Opts.NodeTimeout):
+	case n.batchSentAt != 0 && now-n.batchSentAt > max(stuckAfter, n.set.Opts.NodeTimeout):
 		return ErrTimeout
 	case len(n.queue) >= maxQueue:
 		return errBusy
@@ -161,7 +162,7 @@ func (n *Node) answer(j *ScriptCall, v Vote) {
 
 // work sends batches until there is nothing to send.
 func (n *Node) work() {
-	defer n.svc.workers.Done()
+	defer n.set.workers.Done()
 	for n.nextBatch() {
 		n.send(n.batch)
 		clear(n.batch)
@@ -194,14 +195,14 @@ func (n *Node) nextBatch() bool {
 	rest := copy(n.queue, n.queue[k:])
 	clear(n.queue[rest:])
 	n.queue = n.queue[:rest]
-	n.batchSentAt = n.svc.Clock()
+	n.batchSentAt = n.set.Clock()
 	return true
 }
 
 // nextLocked reports whether there is something to send now, else how long to wait for it; negative when there
 // is nothing.
 func (n *Node) nextLocked() (wait time.Duration, ready bool) {
-	now := n.svc.Clock()
+	now := n.set.Clock()
 	if len(n.retries) > 0 && n.retriesAt <= now {
 		n.queue = append(n.queue, n.retries...)
 		clear(n.retries)
@@ -226,10 +227,10 @@ func (n *Node) sleep(d time.Duration) {
 	}
 }
 
-// send asks what is still wanted and delivers the answers. What a script flush or a lost connection stopped is
-// sent once more: scripts may be repeated.
-func (n *Node) send(jobs []ScriptCall) {
-	again := n.try(n.dropUnwanted(jobs), true)
+// send sends the calls that are still wanted and delivers the answers. Calls that a script flush or a lost
+// connection has stopped are sent once more: scripts may be repeated.
+func (n *Node) send(calls []ScriptCall) {
+	again := n.try(n.dropUnwanted(calls), true)
 	if len(again) > 0 {
 		n.connected = false
 		n.try(n.dropUnwanted(again), false)
@@ -237,10 +238,10 @@ func (n *Node) send(jobs []ScriptCall) {
 }
 
 // dropUnwanted answers and removes calls that have expired or that nobody waits for.
-func (n *Node) dropUnwanted(jobs []ScriptCall) []ScriptCall {
-	now := n.svc.Clock()
-	keep := jobs[:0]
-	for _, j := range jobs {
+func (n *Node) dropUnwanted(calls []ScriptCall) []ScriptCall {
+	now := n.set.Clock()
+	keep := calls[:0]
+	for _, j := range calls {
 		if j.Expires > now && (j.RetryUntilAcked || j.Round == nil || j.Round.wanted()) {
 			keep = append(keep, j)
 			continue
@@ -255,33 +256,33 @@ func (n *Node) dropUnwanted(jobs []ScriptCall) []ScriptCall {
 }
 
 // try sends one batch. It returns the calls worth repeating if repeat is true.
-func (n *Node) try(jobs []ScriptCall, repeat bool) (again []ScriptCall) {
-	if len(jobs) == 0 {
+func (n *Node) try(calls []ScriptCall, repeat bool) (again []ScriptCall) {
+	if len(calls) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), CallTimeout)
 	defer cancel()
-	if err := n.ensureConnected(ctx, slices.ContainsFunc(jobs, ScriptCall.isScript)); err != nil {
-		n.retryOrFailAll(jobs, err)
+	if err := n.ensureConnected(ctx, slices.ContainsFunc(calls, ScriptCall.isScript)); err != nil {
+		n.retryOrFailAll(calls, err)
 		return nil
 	}
 	n.cmds = n.cmds[:0]
-	for i, j := range jobs {
-		jobs[i].sent = true
+	for i, j := range calls {
+		calls[i].sent = true
 		n.cmds = append(n.cmds, n.client.B().Arbitrary(j.Args...).Build())
 	}
-	acks := n.appendWait(jobs)
+	acks := n.appendWait(calls)
 	results := n.client.DoMulti(ctx, n.cmds...)
 	if err := n.noLongerMaster(); err != nil {
-		n.retryOrFailAll(jobs, err)
+		n.retryOrFailAll(calls, err)
 		return nil
 	}
 	answered, lost, missing := 0, error(nil), error(nil)
 	if acks {
-		missing = n.missingAcks(results[len(jobs)])
+		missing = n.missingAcks(results[len(calls)])
 	}
-	for i, res := range results[:len(jobs)] {
-		j, err := jobs[i], res.NonRedisError()
+	for i, res := range results[:len(calls)] {
+		j, err := calls[i], res.NonRedisError()
 		switch {
 		case err != nil:
 			lost = err
@@ -303,7 +304,7 @@ func (n *Node) try(jobs []ScriptCall, repeat bool) (again []ScriptCall) {
 	}
 	if lost != nil && len(again) == 0 {
 		n.failed(lost)
-	} else if answered == len(jobs) {
+	} else if answered == len(calls) {
 		n.succeeded()
 	}
 	return again
@@ -313,8 +314,8 @@ func isNoScript(err error) bool {
 	return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT")
 }
 
-// deliver counts one reply; an error is retried where a call must be acknowledged. missing is why replicas do
-// not have what was done, if they must.
+// deliver answers a call with its reply. A call that is retried until acknowledged is retried if the reply is an
+// error. missing, if not nil, is why too few replicas have what a durable call did.
 func (n *Node) deliver(j ScriptCall, res rueidis.RedisResult, missing error) {
 	v := ReadVote(res, j.Parse)
 	n.noteRefusal(&v)
@@ -323,7 +324,7 @@ func (n *Node) deliver(j ScriptCall, res rueidis.RedisResult, missing error) {
 	}
 	if v.Err == nil || v.Code != 0 {
 		if other := (*otherSetError)(nil); errors.As(v.Err, &other) {
-			other.ours = n.svc.NodeList.Names
+			other.ours = n.set.NodeList.Names
 		}
 		if v.Err != nil {
 			v.Err = n.Name(v.Err)
@@ -334,10 +335,10 @@ func (n *Node) deliver(j ScriptCall, res rueidis.RedisResult, missing error) {
 	n.retryOrFail(j, reason(v.Err))
 }
 
-// retryOrFail keeps a call that is retried until acknowledged for later, and answers any other. It undoes by
-// the id of a hold, so that it may run after later calls.
+// retryOrFail keeps a call that is retried until acknowledged for later, and answers any other. Such a call removes
+// holds by their ids, so that it may run after later calls.
 func (n *Node) retryOrFail(j ScriptCall, err error) {
-	if !j.RetryUntilAcked || j.Expires <= n.svc.Clock() {
+	if !j.RetryUntilAcked || j.Expires <= n.set.Clock() {
 		n.answer(&j, Vote{Err: n.Name(err), Unsent: !j.sent})
 		return
 	}
@@ -348,15 +349,15 @@ func (n *Node) retryOrFail(j ScriptCall, err error) {
 	}
 	if !n.closed && len(n.retries) < maxRetries {
 		n.retries = append(n.retries, j)
-		n.retriesAt = n.svc.Clock() + FirstPause
+		n.retriesAt = n.set.Clock() + FirstPause
 	}
 }
 
-// retryOrFailAll is retryOrFail for a reason that holds for the node.
-func (n *Node) retryOrFailAll(jobs []ScriptCall, err error) {
+// retryOrFailAll is retryOrFail for all calls of a batch, after a failure of the node.
+func (n *Node) retryOrFailAll(calls []ScriptCall, err error) {
 	n.failed(err)
 	n.refreshMaster()
-	for _, j := range jobs {
+	for _, j := range calls {
 		n.retryOrFail(j, reason(err))
 	}
 }
@@ -379,7 +380,7 @@ func (n *Node) reconnected() {
 	if why != nil {
 		attrs = append(attrs, slog.String("reason", why.Error()))
 	}
-	n.svc.Opts.Log.LogAttrs(context.Background(), slog.LevelInfo, "lock node reconnected", attrs...)
+	n.set.Opts.Log.LogAttrs(context.Background(), slog.LevelInfo, "lock node reconnected", attrs...)
 }
 
 // failed notes a batch without an answer, and pauses, longer each time.
@@ -387,7 +388,7 @@ func (n *Node) failed(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.lastErr = n.Name(reason(err))
-	n.retryAt = n.svc.Clock() + min(FirstPause<<min(n.failures, 10), longPause)
+	n.retryAt = n.set.Clock() + min(FirstPause<<min(n.failures, 10), longPause)
 	n.failures++
 }
 
@@ -395,7 +396,7 @@ func (n *Node) succeeded() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.failures, n.lastErr = 0, nil
-	n.took = n.svc.Clock() - n.batchSentAt
+	n.took = n.set.Clock() - n.batchSentAt
 	n.meter.replies.Observe(n.took)
 }
 
@@ -428,5 +429,5 @@ func (n *Node) idle() bool {
 func (n *Node) Sound() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return !n.hasWorker && n.lastErr == nil && n.retryAt <= n.svc.Clock()
+	return !n.hasWorker && n.lastErr == nil && n.retryAt <= n.set.Clock()
 }

@@ -56,11 +56,11 @@ func identities(nodes []*backends.Server) []string {
 	return ids
 }
 
-// A nodeSet is the set of lock nodes that a node is in, by its record.
+// A nodeSet is the set of lock nodes that a node is in, as its record says.
 type nodeSet struct {
-	epoch int64    // how often an operator changed it
-	now   NodeList // of the proxies
-	next  NodeList // that they are changing to; zero: none
+	epoch int64    // how often an operator changed the set
+	now   NodeList // the list of proxies
+	next  NodeList // the list that proxies are changing to; zero: none
 }
 
 // args are the arguments of the scripts that take a set.

@@ -52,7 +52,7 @@ type Options struct {
 	Tune func(*rueidis.ClientOption) // may change how nodes are dialled; default nil
 
 	Now    func() time.Duration // tests: the clock; default SinceStart
-	Random locks.RandSource     // tests: what is random; default what cannot be guessed
+	Random locks.RandSource     // for tests: where random values come from; default: values that cannot be guessed
 }
 
 // withDefaults fills in what is zero and reports every fault at once.
@@ -107,9 +107,9 @@ func CheckPrefix(prefix string) error {
 	return nil
 }
 
-// nested is a prefix that begins as the lock and fence keys of a shorter one do, so that
-// a key under it, be it its node record, would be that of a lock under the shorter one. No
-// other two prefixes share a key: the number in a key is a database, without leading zeros.
+// nested matches a prefix that begins like a lock or fence key of a shorter prefix: every key
+// under it, even the node record, would be the key of a lock under the shorter one. No other
+// two prefixes share a key: the number in a key is a database, without leading zeros.
 var nested = regexp.MustCompile(`(?s).(lock|fence):(0|[1-9][0-9]*):`)
 
 // grace is the restart-grace for the scripts: a majority of three or more needs no leniency.
@@ -122,9 +122,8 @@ func graceOf(nodes int, grace string) string {
 	return cmp.Or(grace, GraceAvailable)
 }
 
-// Timeouts are those of a round for a lease of ttl. Where not even a quorum has answered in the time a node
-// has, it is rather this machine that is slow, and only an error is kept waiting: then, by default, the nodes
-// have longer.
+// Timeouts are those of a round for a lease of ttl. If not even a quorum has answered within Node, probably this
+// machine is slow, and to wait longer delays nothing but an error: so by default Quorum is longer.
 func (o *Options) Timeouts(ttl time.Duration) Timeouts {
 	if o.NodeTimeout > 0 {
 		return Timeouts{Node: o.NodeTimeout, Quorum: o.NodeTimeout}

@@ -22,11 +22,11 @@ const (
 	startTimeout = 10 * time.Second
 )
 
-// recovery is what a Set knows about nodes that are new or forgot.
+// recovery is what a Set knows about nodes that are new, or have lost their memory.
 type recovery struct {
 	probes atomic.Int64  // completed
-	unused atomic.Bool   // some node was, at the last probe
-	turn   chan struct{} // holds one during a probe, so that a caller that waits for its end can leave
+	unused atomic.Bool   // some node was unused at the last probe
+	turn   chan struct{} // holds one during a probe: a mutex for which a caller can stop waiting
 
 	missing  []time.Duration // since when each node is seen without a record; 0: it is not; guarded by turn
 	recorded bool            // when nodes last answered, some had a record; guarded by turn
@@ -42,7 +42,7 @@ func (r *recovery) init(nodes int) {
 	r.status = make([]locks.NodeStatus, nodes)
 }
 
-// begin waits until no other probe is under way. Only without an error must end follow.
+// begin waits until no other probe is under way. Unless it returns an error, end must follow.
 func (r *recovery) begin(ctx context.Context) error {
 	select {
 	case r.turn <- struct{}{}:
@@ -87,9 +87,9 @@ func (s *Set) Check(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Init takes all nodes for new, on the operator's word that no lease and no fence they may have forgotten
-// matters. They vote at once. It is an error, and nothing changes, unless every node answers and none votes
-// already; when all vote it has been done.
+// Init declares all nodes new, so that they vote at once. The operator vouches that no lease and no fence matters
+// which they may have forgotten. If a node does not answer, or some vote already, Init fails and changes nothing;
+// if all vote already, there is nothing to do.
 func (s *Set) Init(ctx context.Context) error {
 	if err := s.recovery.begin(ctx); err != nil {
 		return err
@@ -116,11 +116,11 @@ func (s *Set) Init(ctx context.Context) error {
 	if len(errs) > 0 {
 		return errors.Join(errs...)
 	}
-	var orders []repairAction
+	var actions []repairAction
 	for i := range s.Members {
-		orders = append(orders, repairAction{i, scripts.Register, registerArgs(&Vote{}, "force", &nodeSet{now: s.NodeList})})
+		actions = append(actions, repairAction{i, scripts.Register, registerArgs(&Vote{}, "force", &nodeSet{now: s.NodeList})})
 	}
-	for i, v := range s.runRepairs(ctx, orders) {
+	for i, v := range s.runRepairs(ctx, actions) {
 		if v.Kind != Yes {
 			errs = append(errs, s.Members[i].Name(OrTimeout(v.Err)))
 		}
@@ -128,7 +128,7 @@ func (s *Set) Init(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// OrTimeout is err, or that of a vote that did not come in time.
+// OrTimeout is err, or ErrTimeout if err is nil: the vote did not come in time.
 func OrTimeout(err error) error {
 	if err == nil {
 		return ErrTimeout
@@ -136,8 +136,8 @@ func OrTimeout(err error) error {
 	return err
 }
 
-// waitInitialProbe waits for the first probe of every node, for a second at most, and enlists nodes that are
-// new unless that is to be asked for. Only the first callers wait.
+// waitInitialProbe waits for the first probe of every node, for a second at most, which enlists new nodes unless
+// they are enlisted on demand. Only the first callers wait.
 func (s *Set) waitInitialProbe(ctx context.Context) error {
 	if s.recovery.probes.Load() > 0 {
 		return nil
@@ -146,9 +146,9 @@ func (s *Set) waitInitialProbe(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// RepairNodes probes the nodes and repairs those in need. Nodes without a record are enlisted if enlist is
-// true. A caller that waited for another's probe does not probe again. It reports whether anything was done
-// meanwhile, so that asking again may help.
+// RepairNodes probes the nodes and repairs those in need. Nodes without a record are enlisted if enlist is true. A
+// caller that had to wait for another's probe does not probe again. acted reports that a node was, or may have been,
+// repaired, so that asking the nodes again may help.
 func (s *Set) RepairNodes(ctx context.Context, enlist bool) (acted bool) {
 	seen := s.recovery.probes.Load()
 	if s.recovery.begin(ctx) != nil {
@@ -166,34 +166,34 @@ func (s *Set) RepairNodes(ctx context.Context, enlist bool) (acted bool) {
 	if err != nil {
 		return false
 	}
-	orders := s.planRepairs(votes, enlist)
-	if needsFloor(orders) {
+	actions := s.planRepairs(votes, enlist)
+	if needsFloor(actions) {
 		// Fences are read after the quarantine was seen to be over, never before.
 		before := votes
 		if votes, err = s.probe(ctx, timeout); err != nil {
 			return false
 		}
-		orders = slices.DeleteFunc(s.planRepairs(votes, enlist), func(o repairAction) bool {
-			return o.script == scripts.Restore && votes[o.node].quarantine != before[o.node].quarantine
+		actions = slices.DeleteFunc(s.planRepairs(votes, enlist), func(a repairAction) bool {
+			return a.script == scripts.Restore && votes[a.node].quarantine != before[a.node].quarantine
 		})
 	}
-	if len(orders) > 0 {
-		ordered := s.runRepairs(ctx, orders)
+	if len(actions) > 0 {
+		repairs := s.runRepairs(ctx, actions)
 		if votes, err = s.probe(ctx, timeout); err != nil {
 			return false
 		}
-		addRefusals(votes, ordered)
+		addRefusals(votes, repairs)
 	}
 	s.recovery.recorded = recorded(votes, s.recovery.recorded)
 	s.recordStatus(votes)
 	s.recovery.probes.Add(1)
-	return len(orders) > 0
+	return len(actions) > 0
 }
 
 func (s *Set) probeTimeout() time.Duration { return max(minProbeTimeout, s.Opts.NodeTimeout) }
 
-// probeRecords is probe. Unused nodes that nobody is about to use are only asked whether they have a record:
-// where scripts would run among the clients' data, clients are to see none of them.
+// probeRecords is probe, but asks nodes that are not to be enlisted, and had no record, only whether they have one
+// now: an unused node may be the clients' own server, on which they should see no scripts.
 func (s *Set) probeRecords(ctx context.Context, timeout time.Duration, enlist bool) ([]Vote, error) {
 	if !enlist && !s.recovery.recorded {
 		command := []string{"HLEN", s.Opts.Prefix + "node"}
@@ -222,16 +222,16 @@ func recorded(votes []Vote, before bool) bool {
 // probe asks every node for its state, and one that refused something whether it would again.
 func (s *Set) probe(ctx context.Context, timeout time.Duration) ([]Vote, error) {
 	node := s.Opts.Prefix + "node"
-	doubts := make([]int64, len(s.Members))
+	refusals := make([]int64, len(s.Members))
 	votes, err := s.askAllNodes(ctx, func(i int) []string {
 		var what []string
-		if doubts[i] = s.Members[i].refusals.Load(); doubts[i] > 0 {
+		if refusals[i] = s.Members[i].refusals.Load(); refusals[i] > 0 {
 			what = []string{"all"}
 		}
 		return s.Command(scripts.State, RedisKeys{node, node, node}, what...)
 	}, ParseState, timeout)
 	for i := range votes {
-		s.Members[i].clearRefusals(doubts[i], &votes[i])
+		s.Members[i].clearRefusals(refusals[i], &votes[i])
 	}
 	return votes, err
 }
@@ -275,14 +275,13 @@ type repairAction struct {
 
 // planRepairs is what the nodes need after a probe.
 func (s *Set) planRepairs(votes []Vote, enlist bool) []repairAction {
-	orders := planRepairs(votes, s.missingFor(votes), s.Quorum, s.Opts, s.NodeList)
-	return slices.DeleteFunc(orders, func(o repairAction) bool { return o.script == scripts.Register && !enlist })
+	actions := planRepairs(votes, s.missingFor(votes), s.Quorum, s.Opts, s.NodeList)
+	return slices.DeleteFunc(actions, func(a repairAction) bool { return a.script == scripts.Register && !enlist })
 }
 
-// planRepairs is what nodes need, from one probe of all of them and for how long each has been seen
-// without a record. ours is this proxy's list. Where any node is in another set and no quorum in
-// this one, this proxy is the one that is wrong, or the only one that is right; it enlists and
-// restores nobody.
+// planRepairs is what nodes need, by one probe of all of them and by how long each has been seen
+// without a record. ours is this proxy's list. If some node is in another set and no quorum is in
+// this one, this proxy's list may be the wrong one: then it enlists and restores no node.
 func planRepairs(votes []Vote, missing []time.Duration, q int, o Options, ours NodeList) []repairAction {
 	c := conditionOf(votes, o.MaxTTL, ours)
 	if c.others > 0 && c.voting < q {
@@ -361,18 +360,18 @@ func registerArgs(v *Vote, how string, set *nodeSet) []string {
 	return append([]string{how, fmt.Sprint(v.wait), v.replid}, set.args()...)
 }
 
-func needsFloor(orders []repairAction) bool {
-	return slices.ContainsFunc(orders, func(o repairAction) bool { return o.script == scripts.Restore })
+func needsFloor(actions []repairAction) bool {
+	return slices.ContainsFunc(actions, func(a repairAction) bool { return a.script == scripts.Restore })
 }
 
 // runRepairs runs the actions and returns the votes; nodes without an action are silent.
-func (s *Set) runRepairs(ctx context.Context, orders []repairAction) []Vote {
+func (s *Set) runRepairs(ctx context.Context, actions []repairAction) []Vote {
 	node := s.Opts.Prefix + "node"
 	r := s.AskEach(askRepair, All, func(i int) *ScriptCall {
-		for _, o := range orders {
-			if o.node == i {
+		for _, a := range actions {
+			if a.node == i {
 				return &ScriptCall{
-					Args: s.Command(o.script, RedisKeys{node, node, node}, o.args...), Parse: ParseRepair,
+					Args: s.Command(a.script, RedisKeys{node, node, node}, a.args...), Parse: ParseRepair,
 					Expires: s.Clock() + s.probeTimeout(),
 				}
 			}
@@ -381,7 +380,7 @@ func (s *Set) runRepairs(ctx context.Context, orders []repairAction) []Vote {
 	})
 	_ = r.WaitFor(ctx, s.probeTimeout()) // what was not done is planned again after the next probe
 	votes := r.Close(true, nil)
-	s.Ended(r, votes, EndOf(nil, CountKind(votes, Yes) == len(orders)))
+	s.Ended(r, votes, EndOf(nil, CountKind(votes, Yes) == len(actions)))
 	return votes
 }
 

@@ -11,18 +11,18 @@ import (
 // appendWait adds WAIT to a batch with calls that replicas must have. It is asked once, behind all, and
 // answered when there are enough replicas, or a quarter of the time that the first of the calls has is over:
 // Redis looks at the clock for it ten times a second only.
-func (n *Node) appendWait(jobs []ScriptCall) bool {
-	acks := n.svc.Opts.ReplicaAcks
+func (n *Node) appendWait(calls []ScriptCall) bool {
+	acks := n.set.Opts.ReplicaAcks
 	if acks == 0 {
 		return false
 	}
-	now := n.svc.Clock()
+	now := n.set.Clock()
 	left := CallTimeout
 	durable := false
-	for i := range jobs {
-		if jobs[i].Durable {
+	for i := range calls {
+		if calls[i].Durable {
 			durable = true
-			left = min(left, jobs[i].Expires-now)
+			left = min(left, calls[i].Expires-now)
 		}
 	}
 	if durable {
@@ -38,7 +38,7 @@ func (n *Node) missingAcks(res rueidis.RedisResult) error {
 		n.connected = false
 	}
 	got, err := res.AsInt64()
-	switch acks := n.svc.Opts.ReplicaAcks; {
+	switch acks := n.set.Opts.ReplicaAcks; {
 	case err != nil:
 		return fmt.Errorf("replicas could not be asked: %w", reason(err))
 	case got < int64(acks):

@@ -37,7 +37,7 @@ var nodeStates = [...]struct {
 	{"quarantine", locks.NodeQuarantine}, {"floorless", locks.NodeFloorless}, {"list", locks.NodeMismatch}, {"refused", locks.NodeBarred},
 }
 
-// refusals are the errors of lock nodes that are told apart, and what stands for the rest.
+// refusals are the values of the label error: the errors of lock nodes that are told apart, and "other" for the rest.
 var refusals = [...]string{"LOADING", "MISCONF", "NOAUTH", "NOPERM", "NOREPLICAS", "OOM", "READONLY", "WRONGPASS", "other"}
 
 // refusal is which of refusals a node refuses with; empty if it does not refuse.

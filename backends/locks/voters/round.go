@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A Round collects the votes on one question and decides nothing. Every node gives exactly one vote, be it
-// that it was not asked; workers deliver them.
+// A Round collects the votes on one question and decides nothing. Every node gives exactly one vote, which may be
+// that it was not asked. Workers deliver the votes.
 type Round struct {
 	question Question
 	began    time.Duration
@@ -19,7 +19,7 @@ type Round struct {
 	delivered int
 	ready     bool
 	closed    bool
-	drop      bool                // closed, and calls that were not sent yet shall not be
+	drop      bool                // it is closed, and calls that are not sent yet are dropped
 	late      func(i int, v Vote) // takes votes that come after closing, on the worker's goroutine
 	done      chan struct{}
 }
@@ -48,8 +48,8 @@ func (r *Round) deliver(i int, v Vote) {
 	}
 }
 
-// Timeouts are how long a round waits: for a node whose vote is due while a quorum has answered, and for a
-// quorum.
+// Timeouts are how long a round waits: Node, for the votes that are still due when a quorum has answered; Quorum,
+// for a quorum to answer.
 type Timeouts struct{ Node, Quorum time.Duration }
 
 // Wait returns when there are enough votes, when the timeouts are over, or with the error of ctx when that
@@ -101,7 +101,7 @@ func (r *Round) Close(drop bool, late func(int, Vote)) []Vote {
 	return r.votes
 }
 
-// Look calls do with the votes that there are, which do not change meanwhile.
+// Look calls do with the votes that have come, which do not change until it returns.
 func (r *Round) Look(do func([]Vote)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -72,8 +72,8 @@ type roundCounters struct {
 	by    [len(questions)]roundMeter
 }
 
-// slowRound is how long a round that is logged takes: more than nodes have by default
-// while a quorum has answered.
+// slowRound is how long a round takes at least to be logged as slow. It is longer than
+// the longest default of Timeouts.Node.
 const slowRound = 100 * time.Millisecond
 
 // Ended counts a round, and logs it if it was slow. votes are those that closing it gave.
@@ -89,8 +89,8 @@ func (s *Set) Ended(r *Round, votes []Vote, e End) {
 	}
 }
 
-// Closed is ended for a round that is done when a quorum has answered, and returns its
-// votes.
+// Closed is Ended for a round that counts as done if a quorum has answered. It returns
+// the votes.
 func (s *Set) Closed(r *Round, votes []Vote, err error) []Vote {
 	s.Ended(r, votes, EndOf(err, len(votes)-CountKind(votes, Silent) >= s.Quorum))
 	return votes
@@ -137,8 +137,8 @@ type nodeMeter struct {
 	left time.Duration // of the quarantine that it was last seen in; 0: it has been seen out of it; guarded by recovery.mu
 }
 
-// quarantine counts one that has begun since the node was last seen. A node that was out
-// of reach meanwhile is in the same one, unless more of it is left than was then.
+// quarantine counts a quarantine that has begun since the node was last seen. If the node was out
+// of reach meanwhile, it is still in the same one, unless more of it is left than before.
 func (m *nodeMeter) quarantine(seen *locks.NodeStatus) {
 	switch {
 	case !seen.Up:
@@ -154,7 +154,7 @@ func (m *nodeMeter) quarantine(seen *locks.NodeStatus) {
 
 func (m *nodeMeter) vote(v *Vote) { m.votes[replyLabel(v)].Add(1) }
 
-// replyLabel sorts a vote.
+// replyLabel is the index of a vote in replyLabels.
 func replyLabel(v *Vote) int {
 	var same *sameServerError
 	switch {
@@ -188,13 +188,13 @@ func (n *Node) stats() (st locks.NodeStats) {
 			st.Yes = votes
 		case saidNo:
 			st.No = votes
-		case saidUnwanted: // the others had decided it
+		case saidUnwanted: // the other nodes had decided the question
 		default:
 			st.None += votes
 		}
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	st.Paused = n.lastErr != nil && n.retryAt > n.svc.Clock()
+	st.Paused = n.lastErr != nil && n.retryAt > n.set.Clock()
 	return st
 }

@@ -1,12 +1,12 @@
 // Package voters asks lock nodes, and tells what each of them voted.
 //
-// A question to all nodes is a [Round], which collects one [Vote] of each and decides nothing. What a script
-// answers is read here (vote); what votes amount to is the caller's business. A [Node]'s worker is the only
-// goroutine that talks to it, runs while there is something to send, and completes or undoes what a caller no
-// longer waits for.
+// A [Round] puts one question to all nodes and collects one [Vote] of each. This package reads what a script
+// answers (vote); the caller counts the votes and decides. A [Node] has one worker, the only goroutine that talks
+// to it. The worker runs while there is something to send, and completes or undoes what a caller no longer waits
+// for.
 //
-// Nodes that are new or forgot are probed and repaired (recovery); those whose master sentinels choose are
-// followed to it (failover). The list of nodes is changed by a [Change].
+// Nodes that are new, or have lost their memory, are probed and repaired (recovery). A node whose master sentinels
+// choose is followed from one master to the next (failover). A [Change] changes the list of nodes.
 //
 // [Set.Close] ends and awaits every goroutine: workers, and what Start began. Where a mutex is taken while
 // another is held, the order is: fanOut, node or round; recovery, node.
@@ -33,15 +33,15 @@ const (
 	closeWait           = 3 * time.Second // how long Close waits for a call that does not end
 )
 
-// A Set is the lock nodes of one proxy. It is made by New and safe for concurrent use. It has at
-// most one worker a node, which starts with work and ends with it; Close ends them.
+// A Set is the lock nodes of one proxy. It is made by New and safe for concurrent use. Each node has at most one
+// worker, which starts when there is something to send and ends when there is nothing; Close ends them all.
 type Set struct {
 	// Fixed by New.
 	Opts       Options
 	Members    []*Node // in the order of Options.Nodes
 	Quorum     int     // how many of them must agree
 	Clock      func() time.Duration
-	NodeList   NodeList // of the nodes
+	NodeList   NodeList // this proxy's list of the nodes
 	commonArgs []string // the first arguments of every script
 
 	// Each has its own mutex, or needs none.
@@ -59,8 +59,8 @@ type Set struct {
 	stopTrackers context.CancelFunc // after trackOnce
 }
 
-// New makes a Set. It refuses options that cannot work, all of them at once,
-// and needs no network.
+// New makes a Set. It reports all invalid options at once, and needs no
+// network.
 func New(o Options) (*Set, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -158,8 +158,8 @@ func (s *Set) tune(o *rueidis.ClientOption) {
 	}
 }
 
-// compare notes and returns why n must not vote: it is a Cluster, or the same server as a node before it.
-// Every other node is compared again too.
+// compare notes for every node whether it must not vote, since it is a Cluster or the same server as a node before
+// it. It returns why n must not; nil if it may.
 func (s *Set) compare(n *Node) error {
 	seen := map[string]*Node{}
 	for _, m := range s.Members {
@@ -218,7 +218,7 @@ func (s *Set) Command(sc *scripts.Script, k RedisKeys, args ...string) []string 
 	return append(c, args...)
 }
 
-// Ask puts one question to all nodes, and calls right behind it that have a round of their own.
+// Ask puts one question to all nodes. Each gets the calls behind, which have rounds of their own, right after it.
 func (s *Set) Ask(q Question, j ScriptCall, enough func([]Vote) bool, behind ...ScriptCall) *Round {
 	return s.AskEach(q, enough, func(int) *ScriptCall { return &j }, behind...)
 }
@@ -260,7 +260,7 @@ func (s *Set) AcquireSlot(ctx context.Context) error {
 // Unused reports whether some node was unused when it was last probed (locks.NodeUnused).
 func (s *Set) Unused() bool { return s.recovery.unused.Load() }
 
-// AcquireSlotToList is AcquireSlot without a need of votes.
+// AcquireSlotToList is AcquireSlot for callers that need no votes: it does not enlist unused nodes.
 func (s *Set) AcquireSlotToList(ctx context.Context) error {
 	if err := s.waitInitialProbe(ctx); err != nil {
 		return err

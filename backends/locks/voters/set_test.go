@@ -45,8 +45,8 @@ func within(tb testing.TB, what string, ok func() bool) {
 	}
 }
 
-// While a Service ends, and waits for one node's connection, the worker of another that has
-// something to repeat must sleep.
+// TestNode_WorkerPausesWhileTheServiceEnds: while a Service that ends waits for one node's
+// connection, the worker of another node that has calls to repeat must sleep between its tries.
 func TestNode_WorkerPausesWhileTheServiceEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -95,7 +95,7 @@ func TestParseIdentity(t *testing.T) {
 	}
 }
 
-// TestNodeSet_Names: what two proxies call the nodes.
+// TestNodeSet_Names: which ways of naming the nodes give two proxies the same list.
 func TestNodeSet_Names(t *testing.T) {
 	tests := []struct {
 		name, a, b string
@@ -120,7 +120,7 @@ func TestNodeSet_Names(t *testing.T) {
 	}
 }
 
-// TestStats_QuarantinesAreCountedOnce: also if the node cannot be reached for a while.
+// TestStats_QuarantinesAreCountedOnce: a quarantine counts once, even if the node cannot be reached for a while.
 func TestStats_QuarantinesAreCountedOnce(t *testing.T) {
 	s, err := New(Options{Nodes: servers(t, "127.0.0.1:1")})
 	if err != nil {

@@ -15,27 +15,27 @@ func isRefusal(err error) bool {
 	return errors.As(err, &r)
 }
 
-// noteRefusal counts a reply in which the node refuses what scripts do. It is probed with every command of
-// theirs until it takes them all: a write that changes nothing may be among those it takes.
+// noteRefusal counts a reply in which the node refuses a command of a script. From then on probes try every command
+// of the scripts, until the node does them all: the one write that other probes try may be one that it does.
 func (n *Node) noteRefusal(v *Vote) {
 	if v.refuses != nil || isRefusal(reason(v.Err)) {
 		n.refusals.Add(1)
 	}
 }
 
-// clearRefusals forgets the refusals that there were when the node was probed, unless it has refused something
-// since, in v too.
-func (n *Node) clearRefusals(doubts int64, v *Vote) {
+// clearRefusals forgets the refusals, counted when the node was probed, if the probe's vote v is a yes. If the node
+// has refused something since, in v too, the count has changed and stays.
+func (n *Node) clearRefusals(counted int64, v *Vote) {
 	if v.Kind == Yes {
-		n.refusals.CompareAndSwap(doubts, 0)
+		n.refusals.CompareAndSwap(counted, 0)
 	}
 }
 
 // addRefusals adds to the votes of a probe which nodes refused a repair.
-func addRefusals(votes, ordered []Vote) {
+func addRefusals(votes, repairs []Vote) {
 	for i := range votes {
-		if votes[i].Code != 0 && isRefusal(ordered[i].Err) {
-			votes[i].refuses = ordered[i].Err
+		if votes[i].Code != 0 && isRefusal(repairs[i].Err) {
+			votes[i].refuses = repairs[i].Err
 		}
 	}
 }

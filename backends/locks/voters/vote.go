@@ -38,8 +38,8 @@ type Vote struct {
 	Reinstated   bool          // renew, release: the grant is, or was, here because a renewal had reinstated it
 	GivenBack    bool          // renew: some of the holds were given back here
 	OtherRelease string        // release: the id of another one that gave the hold back here; else empty
-	TooLate      bool          // release: another one gave the hold back here, or that of its own request, or a later grant was given back
-	Listeners    int           // release: subscribers that were told of it
+	TooLate      bool          // release: not done, since another release gave back this hold or the one of the UNLOCK's request here, or a later grant
+	Listeners    int           // release: subscribers that got its message
 	Hold         string        // release: the one that this UNLOCK has given back before, if it has
 
 	// Of acquire, read, list and announce.
@@ -50,7 +50,7 @@ type Vote struct {
 	Notices []locks.Notice
 
 	// Of probes.
-	refuses error // state: what a write is answered, if not that it is done
+	refuses error // state: the error with which the node answers writes; nil if it does them
 
 	// Of nodes that did not vote.
 	Err         error      // Silent: why; nil while nothing came
@@ -58,7 +58,7 @@ type Vote struct {
 	wait        int64      // Silent: the number that comes with code, ms
 	replid      string     // unregistered: of the node's replication
 	quarantine  string     // Floorless: the name of the one that is over
-	maxTTL      int64      // state, Quarantined, Floorless: how long leases may be that run there, ms
+	maxTTL      int64      // state, Quarantined, Floorless: the longest that a lease may be which runs there, ms
 	set         *nodeSet   // state: that the node is in; otherSet: its epoch
 	olderFormat bool       // unregistered: it has a record of an older format
 	Unsent      bool       // Silent: the node was never asked, so there is nothing to undo
@@ -88,7 +88,7 @@ type Version struct {
 // Expected is the form in which a renewal names the version that it replaces.
 func (v Version) Expected() string { return fmt.Sprintf("%s:%d", v.Epoch, v.Sequence) }
 
-// A Reading is what only the question read is answered.
+// A Reading is the part of a vote that only the question read is answered with.
 type Reading struct {
 	LastOwner  string // of the last release, or empty
 	LastFence  int64
@@ -341,14 +341,14 @@ func ParseRenew(m []rueidis.RedisMessage) (Vote, error) {
 	case code == 4:
 		return Vote{Kind: MissingHold}, nil
 	}
-	var noted, told, given int64
-	err = readInts(m[1:], &noted, &told, &given)
-	return Vote{Kind: Yes, Noted: noted == 1, Reinstated: told == 1, GivenBack: given > 0}, err
+	var noted, reinstated, given int64
+	err = readInts(m[1:], &noted, &reinstated, &given)
+	return Vote{Kind: Yes, Noted: noted == 1, Reinstated: reinstated == 1, GivenBack: given > 0}, err
 }
 
 // ParseRelease reads what release answers.
 func ParseRelease(m []rueidis.RedisMessage) (Vote, error) {
-	var code, noted, left, told, listeners int64
+	var code, noted, left, reinstated, listeners int64
 	if err := readInts(m, &code, &noted); err != nil {
 		return Vote{}, err
 	}
@@ -362,8 +362,8 @@ func ParseRelease(m []rueidis.RedisMessage) (Vote, error) {
 		}
 		v.TooLate = before == 1
 	case 1:
-		err = readInts(m[2:], &left, &told, &listeners)
-		v = Vote{Kind: Yes, Holds: int(left), Reinstated: told == 1, Listeners: int(listeners)}
+		err = readInts(m[2:], &left, &reinstated, &listeners)
+		v = Vote{Kind: Yes, Holds: int(left), Reinstated: reinstated == 1, Listeners: int(listeners)}
 	case 3:
 		if err = readInts(m[2:], &left); err == nil && len(m) > 3 {
 			v.Holds = int(left)
@@ -385,17 +385,17 @@ func ParseRead(m []rueidis.RedisMessage) (Vote, error) {
 	if len(m) < 14 {
 		return v, fmt.Errorf("%d values where 14 were expected", len(m))
 	}
-	var rest, age, told, since int64
+	var rest, age, reinstated, since int64
 	err := firstError(
 		ReadText(m[1], &v.Owner), readInts(m[2:], &rest, &v.Fence), parseVersion(m[4:], &v.Version),
-		ReadText(m[6], &v.Read.LastOwner), readInts(m[7:], &v.Read.LastFence), ReadText(m[8], &v.Read.Info), readInts(m[9:], &age, &told, &since), parseUnlocked(m[12], &v.Read.Unlock), ReadText(m[13], &v.Grant))
+		ReadText(m[6], &v.Read.LastOwner), readInts(m[7:], &v.Read.LastFence), ReadText(m[8], &v.Read.Info), readInts(m[9:], &age, &reinstated, &since), parseUnlocked(m[12], &v.Read.Unlock), ReadText(m[13], &v.Grant))
 	if err != nil {
 		return v, err
 	}
 	if err = firstError(checkFenceOrNone(v.Fence), checkFenceOrNone(v.Read.LastFence), checkFenceOrNone(v.Read.Unlock.Fence)); err != nil {
 		return v, err
 	}
-	v.Rest, v.Read.Age, v.Read.Reinstated = millis(rest), millis(age), told == 1
+	v.Rest, v.Read.Age, v.Read.Reinstated = millis(rest), millis(age), reinstated == 1
 	v.Read.Since = since == 1
 	err = parseHolds(m[14:], v.Read)
 	return v, err
@@ -489,12 +489,12 @@ func CountKind(votes []Vote, b ReplyKind) (n int) {
 	return n
 }
 
-// A Page is what SCAN answers.
+// A Page is a part of a node's keys, as SCAN or the script open answers it.
 type Page struct {
 	Next string      // cursor; "0" at the end
 	Keys []locks.Key // of locks
 
 	// Of open.
 	Open int         // leases without an end among these keys
-	Due  []OpenLease // of them, those with little left
+	Due  []OpenLease // those of them that have little left
 }
