@@ -6,14 +6,14 @@ import (
 )
 
 const (
-	firstPoll   = time.Second            // a head without hints asks again after, doubling
-	longPoll    = 5 * time.Second        // until; nothing is published when a key is deleted by hand
-	pollShare   = time.Millisecond       // and longer by this for every line
-	lapseMargin = 2 * time.Millisecond   // after the end of the holder's lease, and
-	lapseSpread = 8 * time.Millisecond   // up to so much more: heads elsewhere wait for the same end
-	nobodyPause = 64 * time.Millisecond  // at most, where nobody was found to have the key
-	firstRetry  = 100 * time.Millisecond // after an error, doubling
-	longRetry   = 500 * time.Millisecond // until
+	firstPoll   = time.Second            // a head without hints asks again after this, doubling
+	longPoll    = 5 * time.Second        // up to this, since no hint tells that a key was deleted by hand
+	pollShare   = time.Millisecond       // and this much longer for every line
+	lapseMargin = 2 * time.Millisecond   // a head asks this long after the end of the holder's lease
+	lapseSpread = 8 * time.Millisecond   // or up to this much later, since heads elsewhere wait for the same end
+	nobodyPause = 64 * time.Millisecond  // the longest pause when no holder was found
+	firstRetry  = 100 * time.Millisecond // the pause after an error, doubling
+	longRetry   = 500 * time.Millisecond // up to this
 )
 
 // A Trigger is what makes a waiter ask.
@@ -24,21 +24,21 @@ const (
 	AtOnce  Trigger = iota // it joined an empty line
 	Handed                 // an offer
 	Woken                  // Wake, or a hint
-	Timer                  // the holder's lease was over, or it asked in any case
-	Reentry                // its owner has the key already; Sleep and Ask never say so
+	Timer                  // the holder's lease was over, or it was time to ask without a hint
+	Reentry                // its owner has the key already; set by the caller, not by this package
 )
 
 // Known is what a line knows of its key. The zero value knows nothing.
 type Known struct {
 	Asked     bool          // something is known
 	Fresh     bool          // it was granted just now, by a first hold
-	Elsewhere bool          // others than the waiters of these Queues have got it
+	Elsewhere bool          // the holder did not get it through these Queues
 	Holder    string        // empty: nobody was found to have it
 	Fence     int64         // of the holder's grant, or less
 	Until     time.Duration // end of the holder's lease, by Options.Now
-	Err       error         // the question could not be decided
+	Err       error         // why the last question was not decided
 
-	outdated bool // some release was heard of since
+	outdated bool // a source has told of a release since
 }
 
 // Answers reports whether what is known is still good for an answer.
@@ -46,8 +46,8 @@ func (k Known) Answers(now time.Duration) bool {
 	return k.Asked && !k.outdated && (k.Err != nil || k.Until > now)
 }
 
-// Known is what is known of a key that is waited for. It is sure if a change would have been heard
-// of.
+// Known is what the line of a key knows; nothing if nobody waits for the key. It is sure if no release can have been
+// missed since.
 func (q *Queues[K, V]) Known(k K) (known Known, sure bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -59,8 +59,8 @@ func (q *Queues[K, V]) Known(k K) (known Known, sure bool) {
 	return known, known.Err == nil && known.Holder != "" && !l.woken && l.subscription.sure(q.opt.Need)
 }
 
-// AwaitTurn returns when w is the head, or, with reenter, when its owner has the key already; with the
-// error of ctx when that ended first, or ErrClosed.
+// AwaitTurn returns when w is the head, or, with reenter, when its owner has the key already. The error is that of
+// ctx when it ended first, or ErrClosed.
 func (q *Queues[K, V]) AwaitTurn(ctx context.Context, w *Waiter[K, V]) (reenter bool, err error) {
 	q.mu.Lock()
 	head := w.head
@@ -77,7 +77,7 @@ func (q *Queues[K, V]) AwaitTurn(ctx context.Context, w *Waiter[K, V]) (reenter 
 	}
 }
 
-// Sleep returns when w, the head, is to ask; with the error of ctx when that has ended, ErrOvertaken, or
+// Sleep returns when it is time for w, the head, to ask. The error is that of ctx when it has ended, ErrOvertaken, or
 // ErrClosed.
 func (q *Queues[K, V]) Sleep(ctx context.Context, w *Waiter[K, V]) error {
 	for {
@@ -109,7 +109,7 @@ func (q *Queues[K, V]) sleepFor(ctx context.Context, w *Waiter[K, V], d time.Dur
 	}
 }
 
-// pause is for how long w has nothing to ask for. Negative or 0: it has. head reports whether it is the head.
+// pause is how long w is to sleep before it asks; 0 or less: it is to ask now. head reports whether w is the head.
 func (q *Queues[K, V]) pause(w *Waiter[K, V]) (d time.Duration, head bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -125,7 +125,7 @@ func (q *Queues[K, V]) pause(w *Waiter[K, V]) (d time.Duration, head bool) {
 		return 0, true
 	}
 	q.watchLine(l)
-	if w.nextAsk == 0 { // the head before it was told what is known
+	if w.nextAsk == 0 { // what is known was told to the head before w
 		w.nextAsk = q.planAsk(w, now)
 	}
 	if l.askAt != 0 {
@@ -134,8 +134,8 @@ func (q *Queues[K, V]) pause(w *Waiter[K, V]) (d time.Duration, head bool) {
 	return w.nextAsk - now, true
 }
 
-// planAsk is when a head asks again without hints: when the holder's lease is over, and now and
-// then before, since a key may be freed without a hint.
+// planAsk is when a head asks again without a hint: when the holder's lease is over, and now and
+// then before that, since a key may be freed without a hint.
 func (q *Queues[K, V]) planAsk(w *Waiter[K, V], now time.Duration) time.Duration {
 	k := &w.line.known
 	if k.Err != nil {
@@ -151,7 +151,8 @@ func (q *Queues[K, V]) planAsk(w *Waiter[K, V], now time.Duration) time.Duration
 	return min(now+poll, k.Until+lapseMargin+q.opt.Random(lapseSpread))
 }
 
-// Ask notes that w, the head, asks now. It reports whether an offer has asked for it. The error is ErrOvertaken.
+// Ask notes that w, the head, asks now. offered reports that an offer has asked on its behalf, so that it need not. The
+// error is ErrOvertaken.
 func (q *Queues[K, V]) Ask(w *Waiter[K, V]) (offered bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -219,7 +220,7 @@ func (q *Queues[K, V]) Wake(k K) {
 	}
 }
 
-// Notify has the head look at its line, for an offer that is complete.
+// Notify wakes the head to take an offer, when the offer is complete.
 func (q *Queues[K, V]) Notify(k K) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -240,13 +241,13 @@ func (l *line[K, V]) notify() {
 	}
 }
 
-// forgetHints begins to listen anew, before a question.
+// forgetHints forgets earlier hints, right before the head asks.
 func (l *line[K, V]) forgetHints() {
 	l.woken, l.askAt = false, 0
 	clear(l.released)
 }
 
-// freed reports whether so many sources have released what the head was told of.
+// freed reports whether at least need sources have told that the grant which the line knows was released.
 func (l *line[K, V]) freed(need int) bool {
 	n := 0
 	for _, f := range l.released {

@@ -3,16 +3,16 @@ package waitq
 import "time"
 
 const (
-	maxReleases = 8                     // in a row after which a key stays here, while others listen,
-	releaseTime = 50 * time.Millisecond // and for how long they may go on
-	yieldFor    = 5 * time.Millisecond  // then nobody here asks for this long, and
-	yieldMax    = 3 * time.Millisecond  // up to so much longer
+	maxReleases = 8                     // how many releases in a row may hand a key over here while others listen for it
+	releaseTime = 50 * time.Millisecond // how long they may go on
+	yieldFor    = 5 * time.Millisecond  // how long nobody here asks after that
+	yieldMax    = 3 * time.Millisecond  // or up to this much longer
 )
 
-// HandOver offers a key that is about to be released to the head, if that sleeps: begin is called
-// with its value, begins to ask on its behalf, and may keep the offer there. It must not block. Then Notify must
-// follow. Nothing is offered when it is the turn of waiters elsewhere. alone reports that every
-// source is listened to, so that waiters here need not be told of the release by them.
+// HandOver offers a key that is about to be released to the head, if the head sleeps: it calls begin with the
+// head's value. begin must not block; it begins to ask for the key on the head's behalf, and may store the offer in
+// the value. Then Notify must follow. Nothing is offered when it is the turn of waiters elsewhere. alone reports
+// that every source is listened to, so that the sources need not tell waiters here of this release.
 func (q *Queues[K, V]) HandOver(k K, begin func(V)) (offered, alone bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -30,8 +30,8 @@ func (q *Queues[K, V]) HandOver(k K, begin func(V)) (offered, alone bool) {
 	return true, l.subscription != nil && countTrue(l.subscription.confirmed) == q.opt.Sources
 }
 
-// yields counts a release, and reports whether waiters elsewhere are to get the key now: then
-// nobody here asks for it for a while.
+// yields counts a release, and reports whether it is the turn of waiters elsewhere: then nobody
+// here asks for the key for a while.
 func (q *Queues[K, V]) yields(s *subscription[K, V]) bool {
 	now := q.opt.Now()
 	if s.releases == 0 {
@@ -44,7 +44,7 @@ func (q *Queues[K, V]) yields(s *subscription[K, V]) bool {
 	return true
 }
 
-// Listeners notes how many listeners each source told of a release.
+// Listeners notes how many listeners, this one included, each source has told of a release.
 func (q *Queues[K, V]) Listeners(k K, bySource func(source int) int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

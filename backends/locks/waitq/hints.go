@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	idleFor   = 5 * time.Second      // a key without waiters is still listened for
-	othersLag = 3 * time.Millisecond // between the first source that tells of a release and the last that is needed
+	idleFor   = 5 * time.Second      // how long a key without waiters is still listened for
+	othersLag = 3 * time.Millisecond // how long after the first source that tells of a release the head asks, if too few others tell of it
 )
 
 // A subscription is a key that is listened for. It is guarded by Queues.mu.
@@ -18,10 +18,10 @@ type subscription[K comparable, V any] struct {
 	idleSince time.Duration
 	confirmed []bool // by source: it tells of all releases from now on
 
-	contended     bool          // others listen for the key
-	releases      int           // here in a row
-	releasesSince time.Duration // the first of them
-	backOffUntil  time.Duration // nobody here asks before
+	contended     bool          // others listen for the key too
+	releases      int           // releases in a row through these Queues
+	releasesSince time.Duration // when the first of them was
+	backOffUntil  time.Duration // nobody here asks before this
 }
 
 // backOff is for how long nobody here may ask; s may be nil.
@@ -50,8 +50,8 @@ func countTrue(all []bool) (n int) {
 	return n
 }
 
-// Watch begins to listen for what sources tell of a key without waiters, or ends it after a while.
-// It does nothing before Listen.
+// Watch begins to listen for a key without waiters, or stops that after a while. It does nothing
+// before Listen.
 func (q *Queues[K, V]) Watch(k K, wanted bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -75,7 +75,7 @@ func (q *Queues[K, V]) subscribe(s *subscription[K, V]) {
 	}
 }
 
-// watchLine has sources tell of releases to a line.
+// watchLine begins to listen for the key of a line.
 func (q *Queues[K, V]) watchLine(l *line[K, V]) {
 	if l.subscription != nil || len(q.sources) == 0 {
 		return
@@ -84,7 +84,7 @@ func (q *Queues[K, V]) watchLine(l *line[K, V]) {
 	q.subscribe(l.subscription)
 }
 
-// attach gives a new line the subscription that is left of an earlier one.
+// attach gives a new line the subscription of an earlier line, if there still is one.
 func (q *Queues[K, V]) attach(l *line[K, V]) {
 	if s := q.subscriptions[l.key]; s != nil {
 		q.idle.Remove(s.idle)
@@ -93,7 +93,7 @@ func (q *Queues[K, V]) attach(l *line[K, V]) {
 	}
 }
 
-// detach leaves the subscription of a line that ends to the next one, for a while.
+// detach keeps the subscription of a line that ends for a while, for the next line.
 func (q *Queues[K, V]) detach(l *line[K, V]) {
 	if s := l.subscription; s != nil {
 		s.line = nil
@@ -131,7 +131,7 @@ type Source[K comparable, V any] struct {
 	index  int
 
 	changed []K           // subscriptions that have begun or ended; guarded by Queues.mu
-	kick    chan struct{} // there are; holds one
+	kick    chan struct{} // tells that changed is not empty; holds one
 }
 
 // Listen begins to take hints, and returns the sources. It must be called once at most.
@@ -178,8 +178,8 @@ func (s *Source[K, V]) Needed() bool {
 	return len(s.queues.subscriptions) > 0
 }
 
-// Confirm notes that the source tells of a key from now on. A release before may have been missed:
-// if this makes the line sure, the head asks once more.
+// Confirm notes that the source tells of a key's releases from now on. An earlier release may have
+// been missed: if now no further one can be, the head asks once more.
 func (s *Source[K, V]) Confirm(k K) {
 	q := s.queues
 	q.mu.Lock()
@@ -195,8 +195,8 @@ func (s *Source[K, V]) Confirm(k K) {
 	}
 }
 
-// Lost notes that the source tells nothing any more until it confirms anew; Changes returns all that
-// is to be listened for then.
+// Lost notes that the source tells nothing until it confirms again. Changes then returns all keys that
+// are to be listened for.
 func (s *Source[K, V]) Lost() {
 	q := s.queues
 	q.mu.Lock()
@@ -214,7 +214,7 @@ type Kind uint8
 // The kinds of releases.
 const (
 	Freed  Kind = iota // by its owner, or for it
-	Undone             // it had not been granted by all that are needed
+	Undone             // it was undone: too few sources had granted it
 	Passed             // it was handed over to a waiter elsewhere, who may have left
 )
 
@@ -229,7 +229,7 @@ func (s *Source[K, V]) Released(k K, fence int64, kind Kind) {
 	}
 	l := sub.line
 	if kind == Passed {
-		if fence < l.known.Fence { // that is whom this line knows
+		if fence < l.known.Fence { // the line knows the waiter that got the key, or a later holder
 			return
 		}
 		l.known.outdated = true
@@ -240,11 +240,11 @@ func (s *Source[K, V]) Released(k K, fence int64, kind Kind) {
 		return
 	}
 	l.released[s.index] = max(l.released[s.index], fence)
-	if fence < l.known.Fence { // released before what is known was learnt
+	if fence < l.known.Fence { // the line knows a later grant
 		return
 	}
 	l.known.outdated = true
-	// Where fewer sources undo than are needed, nobody had the key.
+	// If too few sources tell of an undo, nobody had the key, so that is no reason to ask.
 	if kind != Undone && l.askAt == 0 {
 		l.askAt = q.opt.Now() + othersLag
 	}

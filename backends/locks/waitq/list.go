@@ -45,8 +45,8 @@ func (q *Queues[K, V]) List(k K) (all []Entry[V]) {
 	return all
 }
 
-// Place is how many stand before the waiter of an owner and a request, neither of them empty, and what its line knows. ok is
-// false if there is none.
+// Place finds the waiter of an owner and a request, neither of which may be empty. ahead is how many stand before it, known
+// is what its line knows. ok is false if there is no such waiter.
 func (q *Queues[K, V]) Place(k K, owner, req string) (ahead int, known Known, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -71,7 +71,7 @@ type Line[K comparable, V any] struct {
 	Known Known
 
 	Asleep    bool // the head waits for hints or a timer, and has planned when to ask
-	Confirmed int  // sources that tell of the key, waited for or not
+	Confirmed int  // how many sources tell of the key, whether or not somebody waits for it
 }
 
 // Line is the line of a key; only Key and Confirmed are set if nobody waits.
@@ -95,8 +95,8 @@ func (q *Queues[K, V]) view(k K) Line[K, V] {
 	return view
 }
 
-// Longest are the longest lines, at most so many, those of one length in the order of their keys; and
-// how many lines there are.
+// Longest are the longest lines, at most so many; lines of the same length come in the order of their keys.
+// total is how many lines there are.
 func (q *Queues[K, V]) Longest(most int, order func(a, b K) int) (longest []Line[K, V], total int) {
 	q.mu.Lock()
 	all := make([]*line[K, V], 0, len(q.lines))

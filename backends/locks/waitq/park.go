@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// A parked waiter has no goroutine. Whatever is to wake it, its client's end and its time
-// included, starts one that resumes it.
+// A parked waiter has no goroutine. Whatever wakes it, the end of its context or of its time
+// included, starts a goroutine that resumes it.
 type parked struct {
 	resume  func()
-	armed   chan struct{} // closed when stopCtx and timeout are there
+	armed   chan struct{} // closed when stopCtx and timeout are set
 	stopCtx func() bool
 	timeout *time.Timer
 }
@@ -22,7 +22,7 @@ func (q *Queues[K, V]) Park(ctx context.Context, w *Waiter[K, V], wait time.Dura
 	if !q.park(w, p) {
 		return false
 	}
-	// Either may come at once, and find p gone from w, or run before the other is set.
+	// Each of the two may run at once, before the other is set, and may find that w is not parked with p any more.
 	p.stopCtx = context.AfterFunc(ctx, func() { q.unpark(w, p) })
 	p.timeout = time.AfterFunc(wait, func() { q.unpark(w, p) })
 	close(p.armed)
@@ -48,8 +48,8 @@ func (q *Queues[K, V]) unpark(w *Waiter[K, V], p *parked) {
 	}
 }
 
-// resume resumes w if it is parked. The caller has mu, so that none begins after Close, and Wait
-// waits for all.
+// resume resumes w if it is parked. The caller has mu, so that no goroutine begins after Close, and
+// Wait waits for all of them.
 func (q *Queues[K, V]) resume(w *Waiter[K, V]) {
 	if p := w.parked; p != nil {
 		w.parked = nil

@@ -8,7 +8,7 @@ import (
 // placeFor is how long a waiter that has left may come back to its place.
 const placeFor = 2 * time.Second
 
-// A placeKey names a place: the line, the owner and the request that it is for.
+// A placeKey names a place: the key of the line, and the owner and request of the waiter.
 type placeKey[K comparable] struct {
 	key        K
 	owner, req string
@@ -21,8 +21,8 @@ type place[K comparable] struct {
 	left   time.Duration
 }
 
-// keepPlace remembers the place of a waiter that leaves unserved; of the waiters that are too many, the longest gone lose
-// theirs. The caller has mu.
+// keepPlace remembers the place of a waiter that leaves unserved. If there are too many places, that of the waiter which
+// left longest ago is dropped. The caller has mu.
 func (q *Queues[K, V]) keepPlace(w *Waiter[K, V]) {
 	of := placeKey[K]{w.Key, w.owner, w.req}
 	q.dropPlace(of)
@@ -39,7 +39,7 @@ func (q *Queues[K, V]) dropPlace(of placeKey[K]) {
 	}
 }
 
-// dropOldPlaces drops those of waiters that have been gone for too long. The caller has mu.
+// dropOldPlaces drops the places of waiters that have been gone for too long. The caller has mu.
 func (q *Queues[K, V]) dropOldPlaces() {
 	for e := q.placesByAge.Front(); e != nil; e = q.placesByAge.Front() {
 		p := e.Value.(place[K])
@@ -50,7 +50,8 @@ func (q *Queues[K, V]) dropOldPlaces() {
 	}
 }
 
-// number is that of the place that a waiter had, or of one at the end of the line. The caller has mu.
+// number is the number of the place that a waiter has left, or that of a new place at the end of the line. The caller
+// has mu.
 func (q *Queues[K, V]) number(of placeKey[K]) uint64 {
 	q.dropOldPlaces()
 	if e := q.places[of]; e != nil {
@@ -61,8 +62,8 @@ func (q *Queues[K, V]) number(of placeKey[K]) uint64 {
 	return q.numbers
 }
 
-// insert puts a waiter in front of those that have come after it, but of no head that asks just now. A head that
-// sleeps is one no longer: see ErrOvertaken. The caller has mu.
+// insert puts a waiter in front of those that came after it, but never in front of a head that is asking. A head that
+// sleeps may be overtaken and is then no longer the head: see ErrOvertaken. The caller has mu.
 func (l *line[K, V]) insert(w *Waiter[K, V]) *list.Element {
 	e := l.waiters.Back()
 	for e != nil && e.Value.(*Waiter[K, V]).number > w.number {
@@ -79,7 +80,7 @@ func (l *line[K, V]) insert(w *Waiter[K, V]) *list.Element {
 		return l.waiters.InsertAfter(w, l.waiters.Front())
 	}
 	head.head, head.nextAsk = make(chan struct{}), 0
-	l.notify() // it sleeps no longer
+	l.notify() // wakes the head that is overtaken
 	close(w.head)
 	return l.waiters.PushFront(w)
 }

@@ -62,7 +62,8 @@ func TestPlace_IsKept(t *testing.T) {
 	}
 }
 
-// TestPlace_OnceForEach: who comes back has the place, and a second with the same owner and request has not.
+// TestPlace_OnceForEach: the first waiter that comes back gets the place; a second with the same owner and request does
+// not.
 func TestPlace_OnceForEach(t *testing.T) {
 	q := still(10)
 	joinAs(t, q, "a", "1")
@@ -75,7 +76,7 @@ func TestPlace_OnceForEach(t *testing.T) {
 	}
 }
 
-// TestPlace_EachLineHasItsOwn: a place in one line is none in another.
+// TestPlace_EachLineHasItsOwn: a place in one line gives no place in another.
 func TestPlace_EachLineHasItsOwn(t *testing.T) {
 	q := still(10)
 	other, err := q.Join("other", "b", "1", new(string))
@@ -91,7 +92,8 @@ func TestPlace_EachLineHasItsOwn(t *testing.T) {
 	}
 }
 
-// TestPlace_InFrontOfASleepingHead: the head of before waits for its turn anew, and is woken for that.
+// TestPlace_InFrontOfASleepingHead: a waiter that comes back overtakes a head that sleeps; that is woken, and waits for
+// its turn again.
 func TestPlace_InFrontOfASleepingHead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := running(t)
@@ -133,7 +135,7 @@ func TestPlace_InFrontOfASleepingHead(t *testing.T) {
 	})
 }
 
-// TestPlace_BehindAHeadThatAsks: what a head has begun to ask it may finish.
+// TestPlace_BehindAHeadThatAsks: a head that is asking is not overtaken.
 func TestPlace_BehindAHeadThatAsks(t *testing.T) {
 	for name, begin := range map[string]func(q *Queues[string, *string], b *Waiter[string, *string]){
 		"asking":  func(q *Queues[string, *string], b *Waiter[string, *string]) { q.Ask(b) },

@@ -1,6 +1,6 @@
-// Package waitq queues callers that wait for a key: first come, first served, who wakes when, and to
-// whom a key is handed over. What a key is, and who grants it, is the caller's business: the package
-// asks nobody, it says who is to ask, and when.
+// Package waitq queues callers that wait for a key, first come, first served. It decides who is to ask for
+// the key, and when, and to whom a key that is released is handed over. It asks for no key itself: what a
+// key is, and who grants it, is the caller's business.
 //
 // Only the head of a line asks; the others sleep until they are the head, or until their owner
 // has the key already. A waiter:
@@ -9,20 +9,20 @@
 //	           │                                     │                             ▲
 //	           └──its owner has the key──▶ Leave     └──a wake-up, a timer, an offer┘
 //
-// One that joins an empty line is the head at once, and asks. Park lets a waiter do without a
-// goroutine until something happens to it; Leave may come in every state.
+// A waiter that joins an empty line is the head at once, and asks. Park lets a waiter do without a
+// goroutine until something happens to it. A waiter may Leave in every state.
 //
-// A waiter that leaves unserved and comes back within two seconds, with the same owner and request, has its place
-// again. If that is in front of a head that sleeps, that head waits for its turn anew. A lock that becomes free meanwhile does
-// not wait for it.
+// A waiter that leaves unserved, and comes back within two seconds with the same owner and request, gets its place
+// back. If that place is in front of a head that sleeps, this head waits for its turn again. A key that becomes free
+// while a waiter is away goes to the next in line.
 //
-// The head is woken by Wake, by an offer of HandOver, and by hints of sources, each of which tells of
-// the releases it has seen: of a key that is watched, a release that Need sources tell of cannot be
-// missed. Hints are no truth: a lost one costs time, since timers ask in any case, and a wrong one
+// The head is woken by Wake, by an offer of HandOver, and by hints. Hints come from sources, each of which
+// tells of the releases it has seen; while Need sources tell of a key, none of its releases is missed. A hint
+// may be lost or wrong: a lost one costs time, since a timer has the head ask in any case, and a wrong one
 // costs a question.
 //
-// Where a source tells of other listeners, a line that has got the key again and again leaves it
-// to them for a moment.
+// Where a source tells that others listen for a key too, a line that has got the key again and again
+// leaves it to them for a moment.
 package waitq
 
 import (
@@ -36,7 +36,7 @@ import (
 // ErrClosed reports that the Queues have been closed.
 var ErrClosed = errors.New("the queues are closed")
 
-// ErrOvertaken reports that a waiter is the head no longer, since one that came before it is back: it must AwaitTurn.
+// ErrOvertaken reports that a waiter is no longer the head, since one that came before it is back. It must AwaitTurn again.
 var ErrOvertaken = errors.New("another waiter is back in its place in front")
 
 // A FullError reports that Options.Limit is reached.
@@ -48,7 +48,7 @@ func (e *FullError) Error() string { return fmt.Sprintf("%d wait already, which 
 type Options struct {
 	Limit   int // waiters in all lines
 	Sources int // of hints
-	Need    int // sources that must tell of a release to make it certain
+	Need    int // how many sources must tell of a key so that none of its releases is missed
 
 	Now    func() time.Duration                    // the clock
 	Random func(below time.Duration) time.Duration // at least 0
@@ -65,9 +65,9 @@ type Queues[K comparable, V any] struct {
 	lines         map[K]*line[K, V]
 	waiters       int // in all lines
 	subscriptions map[K]*subscription[K, V]
-	idle          list.List       // of the subscriptions without a use, the longest idle first
+	idle          list.List       // of the subscriptions that nobody needs, the longest idle first
 	sources       []*Source[K, V] // none before Listen
-	numbers       uint64          // of places, given out so far
+	numbers       uint64          // how many places have been numbered
 	places        map[placeKey[K]]*list.Element
 	placesByAge   list.List // of place, the longest left first
 	closed        bool
@@ -99,7 +99,7 @@ func (q *Queues[K, V]) SetPoll(first, longest time.Duration) {
 // A line is the waiters for one key. It is guarded by Queues.mu.
 type line[K comparable, V any] struct {
 	key          K
-	waiters      list.List // of *Waiter, by their numbers; but for a head that was asking when one before it came back
+	waiters      list.List // of *Waiter, by their numbers, except a head that was asking when a waiter before it came back
 	known        Known     // by the last question
 	owners       int       // waiters with an owner
 	subscription *subscription[K, V]
@@ -107,7 +107,7 @@ type line[K comparable, V any] struct {
 	// since the head last asked
 	woken    bool          // something happened that may have freed the key
 	released []int64       // by source: the largest fence that was released
-	askAt    time.Duration // when to ask, a release having been heard of; 0: none was
+	askAt    time.Duration // when to ask, since a source has told of a release; 0: none has
 }
 
 // A Waiter is one place in a line.
@@ -119,28 +119,29 @@ type Waiter[K comparable, V any] struct {
 
 	line    *line[K, V]
 	element *list.Element
-	owner   string        // empty: nobody else has it
-	req     string        // of the request; empty: it has no place to come back to
-	number  uint64        // of its place: who came first has the smallest
-	head    chan struct{} // closed when it has become the head; a new one when it is overtaken
-	reenter chan struct{} // its owner has the key already; holds one
-	wakeUps chan struct{} // the head should look at its line; holds one
+	owner   string        // empty: no other waiter has this owner
+	req     string        // id of the request; empty: the waiter has no place to come back to
+	number  uint64        // of its place: the first that came has the smallest
+	head    chan struct{} // closed when it becomes the head; a new channel when it is overtaken
+	reenter chan struct{} // told when its owner has the key already; holds one
+	wakeUps chan struct{} // tells the head to look at its line; holds one
 	parked  *parked       // not nil: it has no goroutine
 
 	// of the head
 	trigger  Trigger       // of the last question
-	asking   bool          // it asks, or does so next: nothing is offered to it
-	offered  bool          // an offer asks for it
-	nextAsk  time.Duration // without a hint; 0: not planned
-	polls    int           // planned
-	failures int           // in a row
+	asking   bool          // it asks now or next, so nothing is offered to it
+	offered  bool          // an offer asks on its behalf
+	nextAsk  time.Duration // when it asks without a hint; 0: not planned
+	polls    int           // questions planned without a hint
+	failures int           // questions in a row that ended with an error
 }
 
 // Trigger is what made the waiter ask last.
 func (w *Waiter[K, V]) Trigger() Trigger { return w.trigger }
 
-// Join puts a waiter at the end of a line, or where the waiter of the same owner and request was; it must Leave. Waiters with the
-// same owner are woken when it has the key; an empty owner, or request, is nobody else's. The error is a *FullError.
+// Join puts a waiter at the end of a line, or in the place that the waiter of the same owner and request has left. It must
+// Leave. When an owner has the key, its waiters are woken; a waiter with an empty owner shares it with no other, and one
+// with an empty request has no place to come back to. The error is a *FullError.
 func (q *Queues[K, V]) Join(k K, owner, req string, v V) (*Waiter[K, V], error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -171,8 +172,8 @@ func (q *Queues[K, V]) Join(k K, owner, req string, v V) (*Waiter[K, V], error) 
 	return w, nil
 }
 
-// Leave takes a waiter out of its line, in which it may come back to its place unless it was served. It returns how many
-// are left in the line, and whether there is an offer that the waiter did not take.
+// Leave takes a waiter out of its line. Unless it was served, it may come back to its place. Leave returns how many are
+// left in the line, and whether there is an offer that the waiter did not take.
 func (q *Queues[K, V]) Leave(w *Waiter[K, V], served bool) (left int, unused bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -191,7 +192,7 @@ func (q *Queues[K, V]) Leave(w *Waiter[K, V], served bool) (left int, unused boo
 		delete(q.lines, l.key)
 		q.detach(l)
 	case wasHead:
-		if w.asking { // and left without an answer, which leaves its successor without
+		if w.asking { // it left before it had the answer, so that nothing is known for its successor
 			l.known = Known{}
 		}
 		close(next.head)

@@ -82,8 +82,8 @@ func TestQueues_FirstComeFirstServed(t *testing.T) {
 	}
 }
 
-// TestQueues_HeadLeaves: its successor goes by what it was told, and asks at once if it left before
-// it was told anything, or after a release.
+// TestQueues_HeadLeaves: the next head goes by what the one before was told. It asks at once if that one
+// left without an answer, or after a release.
 func TestQueues_HeadLeaves(t *testing.T) {
 	tests := []struct {
 		name  string
@@ -151,8 +151,8 @@ func TestSource_Confirm(t *testing.T) {
 	pauses("there were too few for a while", false)
 }
 
-// TestSource_Released: as many hints as are needed wake at once, one after a moment, those of earlier
-// grants and a few undos not at all.
+// TestSource_Released: as many hints as are needed wake the head at once, fewer after a moment; hints of earlier
+// grants, and too few undos, do not wake it.
 func TestSource_Released(t *testing.T) {
 	type hint struct {
 		source int
@@ -301,7 +301,7 @@ func TestQueues_Park(t *testing.T) {
 	}
 }
 
-// TestQueues_Close wakes who sleeps.
+// TestQueues_Close: Close wakes all waiters that sleep.
 func TestQueues_Close(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := running(t)
@@ -319,8 +319,8 @@ func TestQueues_Close(t *testing.T) {
 	})
 }
 
-// TestQueues_HandOver: releases are offered to a head that sleeps, until others that listen had to
-// stand back for long enough.
+// TestQueues_HandOver: releases are offered to a head that sleeps, until it is the turn of others that
+// listen.
 func TestQueues_HandOver(t *testing.T) {
 	q := still(2)
 	src := q.Listen()
