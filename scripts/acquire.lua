@@ -10,8 +10,8 @@
 --   {0, owner, ms left, fence}  another owner has the name; to replace also: the grant that is to be replaced is not here,
 --       and owner is empty if the name is free
 -- Without a grant nothing is written, except that what has ended is removed. Repeating the call changes nothing. The new hold
--- ends ttl from now and prolongs no other
--- hold; the version of the lease stays. Known holds of the grant that are missing here are added: see add in the prologue.
+-- ends ttl from now and prolongs no other hold; the version of the lease stays. Known holds of the grant that are missing
+-- here are added: see add in the prologue.
 -- The modes:
 --   plain  as above
 --   fresh  if the owner's fence here is not above the known one, which a quorum has noted, its holds are dropped, their
@@ -19,7 +19,7 @@
 --   alone  refused also if this owner has the name, except for holds of the same request
 --   replace  granted only if exactly the grant named in ARGV[11..12], which a quorum has noted, is here, or holds of the
 --          same request. Its holds are dropped and remembered as given back, and it is noted here too. Where the name is
---          free nothing is granted: else that grant could have been given back, or replaced, and be replaced once more
+--          free nothing is granted: else a grant that was given back, or was replaced already, could be replaced once more
 if refusal then return refusal end
 local owner, ttl, proposal, how = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[9]
 local hold, known = ARGV[10], tonumber(ARGV[11])

@@ -1,8 +1,8 @@
--- announce: keeps a record of one proxy for a while, and tells those of all proxies. It is about no lock.
+-- announce: keep a record of one proxy for a while, and return the records of all proxies. It is about no lock.
 --   KEYS[1]  this proxy's record, a string: a prefix and the proxy's id    KEYS[2]  the ids, a hash: '' by id
---   ARGV[5]  the id   [6] the record, or empty: it goes   [7] how long they stay, in ms
---   {1, id, record, id, record, ...}  done; all that are kept, this proxy's too
--- Repeating it changes nothing but when the record goes.
+--   ARGV[5]  the id   [6] the record; empty: remove it   [7] how long it stays, in ms
+--   {1, id, record, id, record, ...}  done; all records that are kept, this proxy's too
+-- Repeating it changes nothing but the time when the record expires.
 if refusal then return refusal end
 local id, record = ARGV[5], ARGV[6]
 if record == '' then

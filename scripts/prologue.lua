@@ -77,12 +77,13 @@ end
 
 local word, following = rec[8], rec[9]
 
--- same reports whether two words name one list. The stricter one counts until an operator changes the set.
+-- same reports whether two words name one list. If one says safe and the other available, the stricter one, safe, counts
+-- until an operator changes the set.
 local function same(a, b) return a and b and string.gsub(a, ' %a+ ', ' ') == string.gsub(b, ' %a+ ', ' ') end
 
 local function lenient(a) return not a or string.find(a, ' available ', 1, true) end
 
--- listed reports whether the proxy's list is the set, or the next one, and stores the stricter word.
+-- listed reports whether the proxy's list is the node's set, or the next one. It stores the proxy's word if that is stricter.
 local function listed()
   if ARGV[4] == word or ARGV[4] == following then return true end
   if same(ARGV[4], word) then
@@ -148,8 +149,9 @@ local function live(e, prune)
 end
 
 -- holder reads the lock record: nil if the name is free or the lease has ended. present is the number of the holds
--- ARGV[from] to ARGV[to] that are here, live or not; values has their values, or false. An end beyond now + max-ttl is set to
--- that, so that a clock stepped back does not make a lock last for hours.
+-- ARGV[from] to ARGV[to] that are here, live or not; values has their values, or false. Of the field p, told is true if a
+-- renewal reinstated the grant here; before is F, nil if it is not known; alone is true if there is no +. An end beyond
+-- now + max-ttl is set to that, so that a clock stepped back does not make a lock last for hours.
 local function holder(from, to)
   local h = redis.call('HMGET', KEYS[1], 'o', 'e', 'f', 'a', 'l', 's', 'p', unpack(ARGV, from, to))
   if not h[1] then return nil end
@@ -174,15 +176,15 @@ local function holder(from, to)
     number = tonumber(h[6]), told = h[7] == '1', before = tonumber(before), alone = others == ' ', present = present, values = values}
 end
 
--- entered is p of a record that gets another hold, or a renewal.
+-- entered returns the field p for a record that gets another hold, or a renewal.
 local function entered(h) return h.told and '1' or h.before and '0+' .. int(h.before) or '0' end
 
--- tag is the TAG of a hold; nil: it has none.
+-- tag returns the TAG of a hold; nil: it has none.
 local function tag(hold)
   if string.sub(hold, 17, 17) == '.' then return string.sub(hold, 1, 16) end
 end
 
--- holds is the number of the owner's live holds; those with one TAG count as one.
+-- holds returns the number of the owner's live holds; those with one TAG count as one.
 local function holds(e)
   local n = redis.call('HLEN', KEYS[1]) - base
   if n < 2 then return n end
@@ -196,7 +198,7 @@ local function holds(e)
   return n
 end
 
--- recall is the memory of a request (L or U, and the TAG) or a hold (H, and the id); false: there is none.
+-- recall returns what this node remembers of a request (L or U, and the TAG) or of a hold (H, and the id); false: nothing.
 local function recall(request) return redis.call('GET', KEYS[3] .. ':' .. request) end
 
 local function remember(request, value) redis.call('SET', KEYS[3] .. ':' .. request, value, 'PX', maxttl + 60000) end

@@ -25,11 +25,11 @@
 --           release either, and a request that the owner sends again is a new one. A lease that another proxy took over is
 --           given back only after a note, as by force: that proxy may rely on its validity
 --   undo    there was no grant; nothing is remembered, and the fence is forgotten where no other hold has been in the record
--- An undo, a force and an end remove exactly these holds. The others remove the owner's holds with the same TAGs as well:
--- one request may have been granted several times, and is over. If only such are found, under another fence, they are no
--- vote: this node may have numbered the grant differently. Under a larger fence and without these holds they stay: the
--- request may have been granted anew, after FORCE or the end of the lease. A hold without a request under a larger fence is
--- removed, and is no vote either: its LOCK came to this node late, after another owner's grant.
+-- An undo, a force and an end remove exactly these holds. The other releases remove the owner's holds with the same TAGs as
+-- well: one request may have been granted several times, and is over. If only holds with the same TAGs are here, and under
+-- a smaller fence, they are removed, but that is no vote: this node may have numbered the grant differently. Under a larger
+-- fence they stay: the request may have been granted anew, after FORCE or the end of the lease. A hold without a TAG that is
+-- here under a larger fence is removed, which is no vote either: its LOCK came to this node late, after another owner's grant.
 -- After all but an undo, if none of the owner's holds is left, the largest fence is above that of the grant, so that no late
 -- renewal reinstates the hold; the release is remembered as long as the fences are. Holds without such a trace, as others
 -- are left or they were missing here, are remembered one by one as given back. Other known holds of the grant that are
@@ -57,7 +57,7 @@ if done then
   before = {3, noted, tonumber(n), hold}
   if (tag(hold) or hold) ~= (tag(ARGV[first]) or ARGV[first]) then
     if tag(ARGV[first]) ~= request then return refusal or before end
-    before = nil -- before the request that it ends now was granted, it gave back another hold
+    before = nil -- an earlier copy of this unlock gave back another hold, before the LOCK with its request id was granted
   end
 end
 

@@ -1,9 +1,9 @@
 -- settle: store the fence of a grant that nodes numbered differently.
 --   ARGV[5..7]  owner, fence, hold
 --   {1}  the hold is here, and no later grant gets this fence     {0}  the hold is missing here; nothing was written
--- A larger fence gives way where it was given to this hold, and nothing else: neither had this node seen, or may it have
--- forgotten, one above that of the grant, nor is it that of another LOCK. So does the counter, if it is still that one.
--- Repeating it changes nothing.
+-- If this node has given the grant a larger fence, that one is replaced on two conditions: it was given to the LOCK of this
+-- hold, and this node had not seen, and cannot have forgotten, another fence of the name above that of the grant. If the
+-- name's largest fence is still the larger one, it is replaced too. Repeating it changes nothing.
 if refusal then return refusal end
 local h, fence, hold = holder(7, 7), tonumber(ARGV[6]), ARGV[7]
 if not h or h.owner ~= ARGV[5] or h.present == 0 then return {0} end
