@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -12,7 +13,7 @@ import (
 )
 
 const (
-	// maxBacklog is how much is read while a command waits. Beyond it nothing is read, and
+	// maxBacklog is how much is read while a command waits, and after drainDeadline. Beyond it nothing is read, and
 	// every hangUpPoll the kernel is asked whether the client has left; it knows once it
 	// has taken everything that the client sent before.
 	maxBacklog = 1 << 20
@@ -37,7 +38,8 @@ func (s *session) read(ctx context.Context) bool {
 	return s.handleRequests(ctx)
 }
 
-// readOnce reads within the idle timeout, or within drainQuiet while the server drains.
+// readOnce reads within the idle timeout, or within drainQuiet while the server drains. When that ends by drainDeadline it
+// reads what has arrived by then, so that no pipeline is cut which has arrived as a whole.
 func (s *session) readOnce(into netio.Buffer) (int, error) {
 	if idle := s.srv.opt.IdleTimeout; idle > 0 || s.draining.Load() {
 		if idle > 0 {
@@ -47,12 +49,19 @@ func (s *session) readOnce(into netio.Buffer) (int, error) {
 			s.nc.SetReadDeadline(time.Now().Add(s.srv.quiet))
 		}
 		if s.stopped.Load() { // this, too
-			s.stop()
+			s.nc.SetReadDeadline(longAgo)
 		}
 	}
 	n, err := s.nc.ReadInto(into)
+	lastCall := s.lastCall.Load() && s.arrived <= maxBacklog
+	if err != nil && lastCall {
+		if n, err = s.nc.ReadNow(into); n == 0 {
+			err = cmp.Or(err, net.ErrClosed)
+		}
+		s.arrived += n
+	}
 	s.traffic.Read(n)
-	if s.stopped.Load() { // TLS hands out what it has decrypted, whatever the deadline
+	if s.stopped.Load() && !lastCall { // TLS hands out what it has decrypted, whatever the deadline
 		return 0, net.ErrClosed
 	}
 	if n > 0 {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -271,6 +272,28 @@ func TestDrain_PipelineInPiecesFinishes(t *testing.T) {
 	g.send(t, "NG\r\n")
 	g.want(t, "+PONG\r\n")
 	g.wantEnd(t) // after drainDeadline
+	h.wantEnded(t)
+}
+
+// So is one of which the backlog has no room for the rest, if that has arrived before drainDeadline.
+func TestDrain_ArrivedPipelineFinishes(t *testing.T) {
+	h := open(t, Options{DrainTimeout: time.Hour})
+	g := h.connect(t)
+	g.send(t, "SILENCE\r\nSELECT 1\r\n")
+	up := h.awaitSilence(t)
+	var in, want strings.Builder
+	want.WriteString("+late\r\n+OK\r\n")
+	for i := 0; in.Len() < maxBacklog+48<<10; i++ {
+		fmt.Fprintf(&in, "*2\r\n$4\r\nECHO\r\n$1000\r\n%01000d\r\n", i)
+		fmt.Fprintf(&want, "$1000\r\n%01000d\r\n", i)
+	}
+	g.send(t, in.String())
+	h.end()
+	time.Sleep(drainDeadline + 4*calm)
+	up.WriteString("late")
+	up.Flush()
+	g.want(t, want.String())
+	g.wantEnd(t)
 	h.wantEnded(t)
 }
 

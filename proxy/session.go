@@ -29,9 +29,11 @@ type session struct {
 	// The reader's.
 	readAhead readAheadBuffer // what it reads into while it is not the owner
 	idled     bool            // nothing came for the idle timeout
+	arrived   int             // bytes read since lastCall
 
 	// Shared.
-	stopped    atomic.Bool // no more input is read
+	stopped    atomic.Bool // no more input is read, but for lastCall
+	lastCall   atomic.Bool // stopped by drainDeadline: what has arrived is read
 	draining   atomic.Bool // input is read until the client is quiet
 	mu         sync.Mutex
 	changed    sync.Cond   // the backlog was taken, the worker has ended, or the session is stopped
@@ -146,21 +148,26 @@ func (s *session) startDrain() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if !s.stopped.Load() {
+			s.lastCall.Store(true)
 			s.stopLocked()
 		}
 	})
 }
 
-// stop makes the reader return, for good.
+// stop makes the reader return, for good, whatever has arrived.
 func (s *session) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.lastCall.Store(false)
 	s.stopLocked()
 }
 
+// longAgo is a deadline that has passed.
+var longAgo = time.Unix(1, 0)
+
 func (s *session) stopLocked() {
 	s.stopped.Store(true)
-	s.nc.SetReadDeadline(time.Unix(1, 0))
+	s.nc.SetReadDeadline(longAgo)
 	s.changed.Broadcast()
 }
 

@@ -129,9 +129,28 @@ func (c *Conn) ReadInto(b Buffer) (int, error) {
 	return c.readSocket()
 }
 
-func (c *Conn) readSocket() (int, error) {
+// ReadNow is ReadInto for what has arrived, whatever the deadline: it returns 0 and no error if nothing has. A connection
+// that is no socket is not read.
+func (c *Conn) ReadNow(b Buffer) (int, error) {
+	if c.raw == nil {
+		return 0, nil
+	}
+	c.read.into = b
+	n, err := c.readBy(func(try func(fd uintptr) bool) error {
+		return c.raw.Control(func(fd uintptr) { try(fd) })
+	})
+	if c.read.err == syscall.EAGAIN {
+		return 0, nil
+	}
+	return n, err
+}
+
+func (c *Conn) readSocket() (int, error) { return c.readBy(c.raw.Read) }
+
+// readBy reads with one of the ways to try it.
+func (c *Conn) readBy(do func(try func(fd uintptr) bool) error) (int, error) {
 	c.read.n, c.read.err = 0, nil
-	err := c.raw.Read(c.read.run)
+	err := do(c.read.run)
 	c.read.p, c.read.into = nil, nil
 	switch {
 	case err != nil:

@@ -65,6 +65,49 @@ func TestRead_Waits(t *testing.T) {
 	}
 }
 
+// lent is a Buffer, and how often it was released.
+type lent struct {
+	p        [16]byte
+	released int
+}
+
+func (l *lent) Space() []byte { return l.p[:] }
+func (l *lent) Release()      { l.released++ }
+
+// TestReadNow reads what has arrived after the deadline, and waits for nothing.
+func TestReadNow(t *testing.T) {
+	a, b := pair(t)
+	c := Wrap(a)
+	a.SetReadDeadline(time.Unix(1, 0))
+	var buf lent
+	if n, err := c.ReadNow(&buf); n != 0 || err != nil || buf.released != 1 {
+		t.Errorf("nothing has arrived: %d, %v, released %d times", n, err, buf.released)
+	}
+	b.Write([]byte("in time"))
+	var n int
+	var err error
+	for end := time.Now().Add(10 * time.Second); n == 0 && err == nil && time.Now().Before(end); {
+		n, err = c.ReadNow(&buf)
+	}
+	if err != nil || string(buf.p[:n]) != "in time" {
+		t.Errorf("got %q, %v", buf.p[:n], err)
+	}
+	if n, err := c.ReadInto(&buf); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a read that may wait: %d, %v", n, err)
+	}
+	b.Close()
+	for end := time.Now().Add(10 * time.Second); err == nil && time.Now().Before(end); {
+		n, err = c.ReadNow(&buf)
+	}
+	if n != 0 || err != io.EOF {
+		t.Errorf("at the end: %d, %v", n, err)
+	}
+	left, _ := net.Pipe()
+	if n, err := Wrap(left).ReadNow(&buf); n != 0 || err != nil {
+		t.Errorf("no socket: %d, %v", n, err)
+	}
+}
+
 func TestRead_Ends(t *testing.T) {
 	t.Run("deadline", func(t *testing.T) {
 		a, _ := pair(t)
