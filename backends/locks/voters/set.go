@@ -271,6 +271,9 @@ func (s *Set) AcquireSlotToList(ctx context.Context) error {
 // takeSlot waits until the caller may have an undecided round, before its clock starts: a burst queues here
 // and does not run into its own timeouts.
 func (s *Set) takeSlot(ctx context.Context) error {
+	if err := ctx.Err(); err != nil { // select may take the slot all the same
+		return err
+	}
 	select {
 	case s.semaphore <- struct{}{}:
 		return nil
