@@ -141,12 +141,14 @@ func (c *crowd) passes(key string, rest time.Duration) {
 }
 
 // adds counts in two steps, which would lose counts without the lock. A LOCK that is ended
-// because its proxy ends is asked again, and goes to another one.
+// because its proxy ends is asked again, and goes to another one. UNLOCK names the hold by the REQ of its LOCK: without that it
+// would be the one taken last, which may be what an ended LOCK is about to give back.
 func (c *crowd) adds(name, owner string, total *atomic.Int64) {
 	c.member(owner, 5*time.Millisecond, func(ctx context.Context, n int64) error {
-		req := fmt.Sprint(owner, ":", n)
+		var req string
 		for again := 0; ; again++ {
-			err := c.rdb.Do(ctx, "LOCK", name, "60s", "OWNER", owner, "WAIT", "50s", "REQ", fmt.Sprint(req, ":", again)).Err()
+			req = fmt.Sprint(owner, ":", n, ":", again)
+			err := c.rdb.Do(ctx, "LOCK", name, "60s", "OWNER", owner, "WAIT", "50s", "REQ", req).Err()
 			if err == nil {
 				break
 			}
