@@ -210,7 +210,7 @@ bin/hadolint-$(HADOLINT)/bin/hadolint:
 .PHONY: shell-lint
 shell-lint: ## shellcheck on the shell scripts
 	@command -v shellcheck >/dev/null || .ci/debian-install shellcheck
-	shellcheck .ci/run .ci/vuln .ci/debian-install .ci/first-minute deploy/image/base.sh deploy/compose/secrets.sh
+	shellcheck .ci/run .ci/vuln .ci/debian-install .ci/first-minute .ci/fresh deploy/image/base.sh deploy/compose/secrets.sh
 
 .PHONY: vuln
 vuln: ## known vulnerabilities that can be reached, by govulncheck, pinned; LOCKPROXY_VULNDB names a mirror
