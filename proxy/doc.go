@@ -31,7 +31,7 @@
 // # The end of a session
 //
 //	client closes, or is disconnected:  the client gets replies for closeGrace more
-//	server drains:                      input until drainQuiet of silence or drainDeadline,
-//	                                    replies until DrainTimeout, then hangUpGrace for
-//	                                    the client to close
+//	server drains:                      input until drainQuiet of silence, or what has arrived
+//	                                    by drainDeadline; replies until DrainTimeout, then
+//	                                    hangUpGrace for the client to close
 package proxy
