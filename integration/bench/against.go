@@ -11,7 +11,7 @@ import (
 )
 
 // againstRounds is how often two builds alternate.
-const againstRounds = 9
+const againstRounds = 25
 
 // tolerated is the part by which a build may be worse.
 const tolerated = 0.03
@@ -83,7 +83,7 @@ func measureAgainst(p plan, page *report, other string) error {
 		}
 	}
 	page.linef("\n## Against %s\n", other)
-	page.linef("This tree and the other binary in front of the same servers, in turns, %d rounds after one that warms up. Each ratio is the median over the rounds of this tree's figure by the other's, in brackets between what it is with a confidence of 96 %. CPU is that of the proxy, in seconds per million commands or cycles. Worse and better: by more than %.0f %%, with that confidence; same: by less; open: the rounds differ too much to tell.\n", againstRounds, 100*tolerated)
+	page.linef("This tree and the other binary in front of the same servers, in turns, %d rounds after one that warms up. Each ratio is the median over the rounds of this tree's figure by the other's, in brackets between what it is with a confidence of 95 %%. CPU is that of the proxy, in seconds per million commands or cycles. Worse and better: by more than %.0f %%, with that confidence; same: by less; open: the rounds differ too much to tell.\n", againstRounds, 100*tolerated)
 	page.table("load", "this /s", "other /s", "throughput, this / other", "", "this CPU", "other CPU", "CPU, this / other", "")
 	var all []string
 	for _, c := range duels() {
