@@ -135,26 +135,23 @@ func (c *Conn) ReadNow(b Buffer) (int, error) {
 	if c.raw == nil {
 		return 0, nil
 	}
-	c.read.into = b
-	n, err := c.readBy(func(try func(fd uintptr) bool) error {
-		return c.raw.Control(func(fd uintptr) { try(fd) })
-	})
-	if c.read.err == syscall.EAGAIN {
-		return 0, nil
-	}
-	return n, err
+	c.read.into, c.read.n, c.read.err = b, 0, nil
+	return c.endRead(c.raw.Control(func(fd uintptr) { c.read.run(fd) }))
 }
 
-func (c *Conn) readSocket() (int, error) { return c.readBy(c.raw.Read) }
-
-// readBy reads with one of the ways to try it.
-func (c *Conn) readBy(do func(try func(fd uintptr) bool) error) (int, error) {
+func (c *Conn) readSocket() (int, error) {
 	c.read.n, c.read.err = 0, nil
-	err := do(c.read.run)
+	return c.endRead(c.raw.Read(c.read.run))
+}
+
+// endRead returns what a read has come to; err is that of its RawConn.
+func (c *Conn) endRead(err error) (int, error) {
 	c.read.p, c.read.into = nil, nil
 	switch {
 	case err != nil:
 		return 0, err
+	case c.read.err == syscall.EAGAIN: // only ReadNow does not wait
+		return 0, nil
 	case c.read.err != nil:
 		return 0, &net.OpError{Op: "read", Net: "tcp", Err: c.read.err}
 	case c.read.n == 0:
