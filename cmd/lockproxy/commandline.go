@@ -52,15 +52,15 @@ func (p program) execute(ctx context.Context, path string, cmd *cli.Command, arg
 func flagsFirst(set *flag.FlagSet, args []string) []string {
 	var flags, names []string
 	for i := 0; i < len(args); i++ {
-		word := args[i]
+		arg := args[i]
 		switch {
-		case word == "--":
+		case arg == "--":
 			names, args = append(names, args[i+1:]...), nil
-		case len(word) < 2 || word[0] != '-':
-			names = append(names, word)
+		case len(arg) < 2 || arg[0] != '-':
+			names = append(names, arg)
 		default:
-			flags = append(flags, word)
-			f := set.Lookup(strings.TrimLeft(word, "-"))
+			flags = append(flags, arg)
+			f := set.Lookup(strings.TrimLeft(arg, "-"))
 			if f == nil { // its value stands behind "=", or nobody knows it
 				continue
 			}
@@ -89,13 +89,13 @@ func suggesting(err error, flags []cli.Flag) error {
 	return fmt.Errorf("%w%s", err, didYouMean("--", name, names))
 }
 
-// unknownCommand returns the error for a word that is none of the known commands.
-func unknownCommand(word string, known []*cli.Command) error {
+// unknownCommand returns the error for a name that is none of the known commands.
+func unknownCommand(name string, known []*cli.Command) error {
 	var names []string
 	for _, c := range known {
 		names = append(names, c.Name)
 	}
-	return fmt.Errorf("no command %q%s", word, cmp.Or(didYouMean("", word, names), "; there are "+strings.Join(names, ", ")))
+	return fmt.Errorf("no command %q%s", name, cmp.Or(didYouMean("", name, names), "; there are "+strings.Join(names, ", ")))
 }
 
 // didYouMean returns a question for the name that is most like an unknown one; empty: none is like it.

@@ -183,11 +183,16 @@ func ratios(a, b []float64) []float64 {
 // between is the median of ratios, and between what that is.
 func between(ratios []float64) string {
 	least, most := confidence(ratios)
+	return withRange(ratios, least, most)
+}
+
+// withRange is the median of ratios, with a range.
+func withRange(ratios []float64, least, most float64) string {
 	return fmt.Sprintf("%.3f (%.2f–%.2f)", median(ratios), least, most)
 }
 
 // spread is the median of a[i]/b[i], with the least and the greatest.
 func spread(a, b []float64) string {
 	all := ratios(a, b)
-	return fmt.Sprintf("%.3f (%.2f–%.2f)", median(all), slices.Min(all), slices.Max(all))
+	return withRange(all, slices.Min(all), slices.Max(all))
 }
