@@ -129,6 +129,8 @@ var drawing = []room{
 	{pkg: "integration/faults", apart: true,
 		ours:   []string{"integration/redistest", "integration/mutants", "scripts"}, // faults are aimed at scripts, by their SHA
 		theirs: []string{"golang.org/x/sys", "github.com/Shopify/toxiproxy/v2", "github.com/rs/zerolog", "github.com/anishathalye/porcupine"}},
+	{pkg: "integration/mutants",
+		ours: []string{"scripts"}}, // of which a mutant has its own
 	{pkg: "integration/...",
 		ours:   []string{"integration/..."},
 		theirs: []string{"golang.org/x/sync", "golang.org/x/sys"}},

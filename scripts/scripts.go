@@ -2,8 +2,8 @@
 // protocol, each of which is atomic on its master.
 //
 // Every script is prologue.lua, which decides whether the master may vote, followed by
-// its own file. The headers of these files are the reference for keys, arguments and
-// replies.
+// its own file. One, handover, also has the files of release and acquire, so that both run in
+// one call. The headers of these files are the reference for keys, arguments and replies.
 package scripts
 
 import (
@@ -18,8 +18,8 @@ var files embed.FS
 // A Script is one script as masters load it. It is immutable.
 type Script struct {
 	Name   string
-	Source string // the prologue, then the script's own file
-	SHA1   string // of Source in lower-case hex, as EVALSHA takes it
+	Source string // see Compose
+	SHA1   string // of Source
 }
 
 // The scripts of the protocol.
@@ -29,6 +29,7 @@ var (
 	Note     = load("note")
 	Renew    = load("renew")
 	Release  = load("release")
+	Handover = load("handover")
 	Read     = load("read")
 	State    = load("state")
 	Register = load("register")
@@ -40,20 +41,34 @@ var (
 
 // All returns every script, in no particular order.
 func All() []*Script {
-	return []*Script{Acquire, Settle, Note, Renew, Release, Read, State, Register, Restore, Change, Announce, Open}
+	return []*Script{Acquire, Settle, Note, Renew, Release, Handover, Read, State, Register, Restore, Change, Announce, Open}
 }
 
-// load panics when a file is missing, which only a broken build can cause.
 func load(name string) *Script {
-	src := mustRead("prologue") + mustRead(name)
-	sum := sha1.Sum([]byte(src))
-	return &Script{Name: name, Source: src, SHA1: hex.EncodeToString(sum[:])}
+	source := Compose(name, mustRead)
+	return &Script{Name: name, Source: source, SHA1: SHA1(source)}
 }
 
+// Compose puts the source of a script together from files that file returns, by name without their ending.
+func Compose(name string, file func(name string) string) string {
+	if name != "handover" {
+		return file("prologue") + file(name)
+	}
+	part := func(name string) string { return "local function " + name + "()\n" + file(name) + "end\n" }
+	return "local whole, ARGV = ARGV, ARGV\n" + file("prologue") + part("release") + part("acquire") + file(name)
+}
+
+// mustRead panics when a file is missing, which only a broken build can cause.
 func mustRead(name string) string {
 	b, err := files.ReadFile(name + ".lua")
 	if err != nil {
 		panic(err)
 	}
 	return string(b)
+}
+
+// SHA1 is that of a source, in lower-case hex, as EVALSHA takes it.
+func SHA1(source string) string {
+	sum := sha1.Sum([]byte(source))
+	return hex.EncodeToString(sum[:])
 }

@@ -6,9 +6,8 @@
 package mutants
 
 import (
-	"crypto/sha1"
-	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,6 +16,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/lockproxy/lockproxy/scripts"
 )
 
 // module is whose source is edited.
@@ -118,29 +119,32 @@ func (e Edit) in(text string) (string, error) {
 }
 
 // SHA1 is that of the source of a script, as EVALSHA takes it.
-func (m Mutant) SHA1(script string) (string, error) {
+func (m Mutant) SHA1(script string) (sha string, err error) {
 	root, err := moduleRoot()
 	if err != nil {
 		return "", err
 	}
-	sum := sha1.New()
-	for _, file := range []string{"scripts/prologue.lua", "scripts/" + script + ".lua"} {
-		text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(file)))
-		if err != nil {
-			return "", err
+	source := scripts.Compose(script, func(name string) string {
+		text, readErr := m.file(root, "scripts/"+name+".lua")
+		err = errors.Join(err, readErr)
+		return text
+	})
+	return scripts.SHA1(source), err
+}
+
+// file is a file of the module with this root, edited.
+func (m Mutant) file(root, name string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
+	edited := string(text)
+	for _, e := range m.Edits {
+		if err == nil && e.File == name {
+			edited, err = e.in(edited)
 		}
-		edited := string(text)
-		for _, e := range m.Edits {
-			if e.File != file {
-				continue
-			}
-			if edited, err = e.in(edited); err != nil {
-				return "", fmt.Errorf("%s: %s: %w", m.Name, file, err)
-			}
-		}
-		sum.Write([]byte(edited))
 	}
-	return hex.EncodeToString(sum.Sum(nil)), nil
+	if err != nil {
+		return "", fmt.Errorf("%s: %s: %w", m.Name, name, err)
+	}
+	return edited, nil
 }
 
 var moduleRoot = sync.OnceValues(func() (string, error) {

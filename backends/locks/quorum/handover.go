@@ -9,7 +9,7 @@ import (
 )
 
 // An offer is an acquisition that an UNLOCK made for the head of the line: every node was given it
-// right behind the release, so that one round trip does both.
+// with the release, so that one script call does both.
 type offer struct {
 	store *Store
 	a     *acquisition
@@ -49,7 +49,7 @@ func (s *Store) releaseAndHandOver(k locks.Key, release func(how string) voters.
 	if alone {
 		how = "passed"
 	}
-	round := s.set.Ask(voters.AskRelease, release(how), enough, acquire)
+	round := s.set.HandOver(release(how), acquire, enough)
 	s.host.Lines.Notify(k)
 	return round
 }

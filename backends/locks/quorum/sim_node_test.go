@@ -221,19 +221,32 @@ func (n *simNode) evalsha(a []string) any {
 	case p == nil:
 		return errors.New("NOSCRIPT No matching script. Please use EVAL.")
 	}
-	reply := runSim(n, p, a[2:2+keys], a[2+keys:])
+	argv := a[2+keys:]
+	reply := runSim(n, p, a[2:2+keys], argv)
 	name := nameOf(a[0])
-	n.spring(name)
-	if name == "acquire" || name == "settle" {
-		n.w.history.acquired(a[2], a[6+keys])
-	}
-	if r, ok := reply.([]any); ok && name == "acquire" && a[10+keys] == "replace" && r[0] == int64(1) {
-		n.w.history.dropped(a[2], a[13+keys], a[12+keys])
-	}
-	if n.w.trace {
-		n.w.history.log(nodeName(n.index), "", "%s %q -> %v", name, a[6+keys:], reply)
+	r, ok := reply.([]any)
+	if name == "handover" && ok {
+		last, _ := strconv.Atoi(argv[4])
+		n.ran("release", a[2], slices.Concat(argv[:4], argv[5:5+last]), r[0])
+		n.ran("acquire", a[2], slices.Concat(argv[:4], argv[5+last:]), r[1])
+	} else {
+		n.ran(name, a[2], argv, reply)
 	}
 	return reply
+}
+
+// ran tells the world what a script has done.
+func (n *simNode) ran(name, key string, argv []string, reply any) {
+	n.spring(name)
+	if name == "acquire" || name == "settle" {
+		n.w.history.acquired(key, argv[4])
+	}
+	if r, ok := reply.([]any); ok && name == "acquire" && argv[8] == "replace" && r[0] == int64(1) {
+		n.w.history.dropped(key, argv[11], argv[10])
+	}
+	if n.w.trace {
+		n.w.history.log(nodeName(n.index), "", "%s %q -> %v", name, argv[4:], reply)
+	}
 }
 
 // A simTrap tells when a node has run a script, before anybody hears of it.

@@ -1,7 +1,6 @@
 package quorum
 
 import (
-	"crypto/sha1"
 	"fmt"
 	"math"
 	"os"
@@ -276,8 +275,8 @@ func useScripts(t *testing.T, dir string) {
 		return string(text)
 	}
 	for _, s := range scripts.All() {
-		s.Source = read("prologue") + read(s.Name)
-		s.SHA1 = fmt.Sprintf("%x", sha1.Sum([]byte(s.Source)))
+		s.Source = scripts.Compose(s.Name, read)
+		s.SHA1 = scripts.SHA1(s.Source)
 	}
 }
 

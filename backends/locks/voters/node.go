@@ -35,6 +35,8 @@ type ScriptCall struct {
 	Durable         bool          // a yes counts only when Options.ReplicaAcks replicas have it
 	RetryUntilAcked bool          // it is an undo or a release: repeated until the node has done it, or Expires
 	RetryArgs       []string      // not nil: is sent instead of Args when the call is repeated, since times in Args are then outdated
+	behind          *Round        // if it is sent right behind the call of this round, both are sent as handOver
+	handOver        []string      // the whole command, as Args
 	probe           bool          // sent also to a node that must not vote
 	sent            bool          // the node may have run it
 }
@@ -267,9 +269,15 @@ func (n *Node) try(calls []ScriptCall, repeat bool) (again []ScriptCall) {
 		return nil
 	}
 	n.cmds = n.cmds[:0]
-	for i, j := range calls {
-		calls[i].sent = true
-		n.cmds = append(n.cmds, n.client.B().Arbitrary(j.Args...).Build())
+	for _, sent := range commandsOf(calls) {
+		args := sent[0].Args
+		if len(sent) == 2 {
+			args = sent[1].handOver
+		}
+		n.cmds = append(n.cmds, n.client.B().Arbitrary(args...).Build())
+		for i := range sent {
+			sent[i].sent = true
+		}
 	}
 	acks := n.appendWait(calls)
 	results := n.client.DoMulti(ctx, n.cmds...)
@@ -279,24 +287,25 @@ func (n *Node) try(calls []ScriptCall, repeat bool) (again []ScriptCall) {
 	}
 	answered, lost, missing := 0, error(nil), error(nil)
 	if acks {
-		missing = n.missingAcks(results[len(calls)])
+		missing = n.missingAcks(results[len(results)-1])
 	}
-	for i, res := range results[:len(calls)] {
-		j, err := calls[i], res.NonRedisError()
-		switch {
+	for i, sent := range commandsOf(calls) {
+		switch err := results[i].NonRedisError(); {
 		case err != nil:
 			lost = err
 			if repeat && ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) {
-				again = append(again, j)
-			} else {
+				again = append(again, sent...)
+				break
+			}
+			for _, j := range sent {
 				n.retryOrFail(j, reason(err))
 			}
-		case repeat && isNoScript(res.Error()):
-			answered++
-			again = append(again, j)
+		case repeat && isNoScript(results[i].Error()):
+			answered += len(sent)
+			again = append(again, sent...)
 		default:
-			answered++
-			n.deliver(j, res, missing)
+			answered += len(sent)
+			n.deliver(sent, results[i], missing)
 		}
 	}
 	if lost != nil {
@@ -314,10 +323,20 @@ func isNoScript(err error) bool {
 	return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT")
 }
 
-// deliver answers a call with its reply. A call that is retried until acknowledged is retried if the reply is an
-// error. missing, if not nil, is why too few replicas have what a durable call did.
-func (n *Node) deliver(j ScriptCall, res rueidis.RedisResult, missing error) {
-	v := ReadVote(res, j.Parse)
+// deliver answers the calls that were sent as one command with its reply. missing, if not nil, is why too few replicas
+// have what a durable call did.
+func (n *Node) deliver(sent []ScriptCall, res rueidis.RedisResult, missing error) {
+	if len(sent) == 1 {
+		n.deliverVote(sent[0], ReadVote(res, sent[0].Parse), missing)
+		return
+	}
+	release, acquire := readHandOver(res, sent[0].Parse, sent[1].Parse)
+	n.deliverVote(sent[0], release, missing)
+	n.deliverVote(sent[1], acquire, missing)
+}
+
+// deliverVote answers a call with its vote. A call that is retried until acknowledged is retried if that is an error.
+func (n *Node) deliverVote(j ScriptCall, v Vote, missing error) {
 	n.noteRefusal(&v)
 	if j.Durable && missing != nil && v.Kind == Yes {
 		v = Vote{Err: missing}

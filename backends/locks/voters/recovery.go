@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redis/rueidis"
+
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -203,6 +205,15 @@ func (s *Set) probeRecords(ctx context.Context, timeout time.Duration, enlist bo
 		}
 	}
 	return s.probe(ctx, timeout)
+}
+
+// parseRecord reads how many fields a node record has.
+func parseRecord(m []rueidis.RedisMessage) (Vote, error) {
+	var fields int64
+	if err := readInts(m, &fields); err != nil || fields > 0 {
+		return Vote{Kind: Yes}, err
+	}
+	return Vote{Code: unregistered, Err: errNoRecord}, nil
 }
 
 // recorded reports whether some node has a record, or, where none answers, what was known before.

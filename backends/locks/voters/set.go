@@ -210,17 +210,20 @@ func ParseLockKey(prefix, key string) (k locks.Key, ok bool) {
 	return locks.Key{DB: n, Name: name}, ours && found && err == nil
 }
 
+// ownArgs is where the arguments begin in a command that calls a script which are that script's own.
+const ownArgs = 10
+
 // Command is the command that calls a script.
 func (s *Set) Command(sc *scripts.Script, k RedisKeys, args ...string) []string {
-	c := make([]string, 0, 10+len(args))
+	c := make([]string, 0, ownArgs+len(args))
 	c = append(c, "EVALSHA", sc.SHA1, "3", k.Lock, k.Fences, k.Node)
 	c = append(c, s.commonArgs...)
 	return append(c, args...)
 }
 
-// Ask puts one question to all nodes. Each gets the calls behind, which have rounds of their own, right after it.
-func (s *Set) Ask(q Question, j ScriptCall, enough func([]Vote) bool, behind ...ScriptCall) *Round {
-	return s.AskEach(q, enough, func(int) *ScriptCall { return &j }, behind...)
+// Ask puts one question to all nodes.
+func (s *Set) Ask(q Question, j ScriptCall, enough func([]Vote) bool) *Round {
+	return s.AskEach(q, enough, func(int) *ScriptCall { return &j })
 }
 
 // Begin makes a round, for calls that are given to every node.
@@ -230,14 +233,14 @@ func (s *Set) Begin(q Question, enough func([]Vote) bool) *Round {
 }
 
 // AskEach asks every node a question of its own, or none where that is nil.
-func (s *Set) AskEach(q Question, enough func([]Vote) bool, each func(node int) *ScriptCall, behind ...ScriptCall) *Round {
+func (s *Set) AskEach(q Question, enough func([]Vote) bool, each func(node int) *ScriptCall) *Round {
 	r := s.Begin(q, enough)
 	s.fanOut.Lock()
 	defer s.fanOut.Unlock()
 	for i, n := range s.Members {
 		if j := each(i); j != nil {
 			j.Round = r
-			n.Push(append([]ScriptCall{*j}, behind...)...)
+			n.Push(*j)
 		} else {
 			r.deliver(i, Vote{Err: ErrNotAsked, Unsent: true})
 		}

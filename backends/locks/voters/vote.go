@@ -152,7 +152,11 @@ func ReadVote(res rueidis.RedisResult, p Parse) Vote {
 	if err != nil {
 		return Vote{Err: err}
 	}
-	m := []rueidis.RedisMessage{reply}
+	return readVote(reply, p)
+}
+
+func readVote(reply rueidis.RedisMessage, p Parse) Vote {
+	m, err := []rueidis.RedisMessage{reply}, error(nil)
 	if !reply.IsInt64() {
 		if m, err = reply.ToArray(); err != nil {
 			return Vote{Err: err}
@@ -427,15 +431,6 @@ func firstError(errs ...error) error {
 }
 
 var errNoRecord = errors.New("has no node record yet")
-
-// parseRecord reads how many fields a node record has.
-func parseRecord(m []rueidis.RedisMessage) (Vote, error) {
-	var fields int64
-	if err := readInts(m, &fields); err != nil || fields > 0 {
-		return Vote{Kind: Yes}, err
-	}
-	return Vote{Code: unregistered, Err: errNoRecord}, nil
-}
 
 // ParseRepair reads what register and restore answer, {1, largest fence, max-ttl} or {0}.
 func ParseRepair(m []rueidis.RedisMessage) (Vote, error) {
