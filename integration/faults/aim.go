@@ -3,6 +3,7 @@ package faults
 import (
 	"bytes"
 	"net"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -27,9 +28,9 @@ type tap struct {
 
 // An aim waits for a call of a script on one link.
 type aim struct {
-	call []byte // what its EVALSHA begins with
-	when string
-	hit  chan struct{} // closed when the call was seen and when has come
+	calls [][]byte // what an EVALSHA of it begins with, and one of handover if that has it inside
+	when  string
+	hit   chan struct{} // closed when a call was seen and when has come
 }
 
 // shas are the SHA-1 of the scripts that proxies run, by name: those of this tree, or of
@@ -105,7 +106,8 @@ func (l *tapped) asks() {
 			return
 		}
 		a := l.armed.Load()
-		if a != nil && (!bytes.Contains(buf[:n], a.call) || !l.armed.CompareAndSwap(a, nil)) {
+		called := func(call []byte) bool { return bytes.Contains(buf[:n], call) }
+		if a != nil && (!slices.ContainsFunc(a.calls, called) || !l.armed.CompareAndSwap(a, nil)) {
 			a = nil
 		}
 		switch {
@@ -151,7 +153,11 @@ func (l *tapped) answers() {
 // awaits waits until the script of a fault is called on its link, for a while.
 func (w *world) awaits(f fault) (hit bool) {
 	t := w.links[f.b][f.a].tap
-	a := &aim{call: []byte("EVALSHA\r\n$40\r\n" + w.shas[f.script]), when: f.way, hit: make(chan struct{})}
+	a := &aim{when: f.way, hit: make(chan struct{})}
+	aimAt := func(script string) { a.calls = append(a.calls, []byte("EVALSHA\r\n$40\r\n"+w.shas[script])) }
+	if aimAt(f.script); f.script == "acquire" || f.script == "release" {
+		aimAt("handover")
+	}
 	if !t.armed.CompareAndSwap(nil, a) {
 		return false
 	}

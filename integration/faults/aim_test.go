@@ -38,7 +38,7 @@ func TestTap_HitsAtTheCall(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer tap.Close()
-			a := &aim{call: []byte("the call"), when: when, hit: make(chan struct{})}
+			a := &aim{calls: [][]byte{[]byte("the call")}, when: when, hit: make(chan struct{})}
 			tap.armed.Store(a)
 			c, err := net.Dial("tcp", tap.Addr().String())
 			if err != nil {
