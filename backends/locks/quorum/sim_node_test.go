@@ -226,6 +226,7 @@ func (n *simNode) evalsha(a []string) any {
 	name := nameOf(a[0])
 	r, ok := reply.([]any)
 	if name == "handover" && ok {
+		n.w.history.count("hand-overs")
 		last, _ := strconv.Atoi(argv[4])
 		n.ran("release", a[2], slices.Concat(argv[:4], argv[5:5+last]), r[0])
 		n.ran("acquire", a[2], slices.Concat(argv[:4], argv[5+last:]), r[1])
