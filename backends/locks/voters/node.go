@@ -136,17 +136,16 @@ func (n *Node) wakeWorker() {
 
 // refusalLocked is why a call cannot be queued, nil if it can.
 func (n *Node) refusalLocked(j *ScriptCall) error {
-	now := n.set.Clock()
-	switch {
+	switch { // the clock is a call of the kernel, so it is read only where it matters
 	case n.closed:
 		return locks.ErrClosed
 	case n.barred != nil && !j.probe:
 		return n.barred
 	case j.RetryUntilAcked && len(n.queue) < maxRetries:
 		return nil
-	case n.retryAt > now && n.lastErr != nil:
+	case n.lastErr != nil && n.retryAt > n.set.Clock():
 		return n.lastErr
-	case n.batchSentAt != 0 && now-n.batchSentAt > max(stuckAfter, n.set.Opts.NodeTimeout):
+	case n.batchSentAt != 0 && n.set.Clock()-n.batchSentAt > max(stuckAfter, n.set.Opts.NodeTimeout):
 		return ErrTimeout
 	case len(n.queue) >= maxQueue:
 		return errBusy
@@ -178,13 +177,15 @@ func (n *Node) nextBatch() bool {
 	defer n.mu.Unlock()
 	n.batchSentAt = 0
 	for {
-		wait, ready := n.nextLocked()
-		if ready {
-			break
-		}
-		if wait < 0 || n.closed {
+		if n.closed || len(n.queue)+len(n.retries) == 0 {
 			n.hasWorker = false
 			return false
+		}
+		now := n.set.Clock()
+		wait := n.waitLocked(now)
+		if wait <= 0 {
+			n.batchSentAt = now
+			break
 		}
 		n.workerWaits = true
 		n.mu.Unlock()
@@ -197,26 +198,20 @@ func (n *Node) nextBatch() bool {
 	rest := copy(n.queue, n.queue[k:])
 	clear(n.queue[rest:])
 	n.queue = n.queue[:rest]
-	n.batchSentAt = n.set.Clock()
 	return true
 }
 
-// nextLocked reports whether there is something to send now, else how long to wait for it; negative when there
-// is nothing.
-func (n *Node) nextLocked() (wait time.Duration, ready bool) {
-	now := n.set.Clock()
+// waitLocked is how long to wait until there is something to send, which there will be; 0 or less: now.
+func (n *Node) waitLocked(now time.Duration) time.Duration {
 	if len(n.retries) > 0 && n.retriesAt <= now {
 		n.queue = append(n.queue, n.retries...)
 		clear(n.retries)
 		n.retries = n.retries[:0]
 	}
-	switch {
-	case len(n.queue) > 0:
-		return n.retryAt - now, n.retryAt <= now
-	case len(n.retries) > 0:
-		return n.retriesAt - now, false
+	if len(n.queue) > 0 {
+		return n.retryAt - now
 	}
-	return -1, false
+	return n.retriesAt - now
 }
 
 // sleep waits for d, a new call or the end of the node.
