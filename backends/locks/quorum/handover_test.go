@@ -41,6 +41,25 @@ func TestHandOver_OneRoundEach(t *testing.T) {
 	}
 }
 
+// TestHandOver_AllNodesTakePart: real and embedded nodes hand over, and none has to undo anything.
+func TestHandOver_AllNodesTakePart(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, s *proxy) {
+		hearing(s)
+		holder := lock(t, s, "job", "", time.Minute).Owner
+		for range 5 {
+			w := waitFor(t, s, "job", "")
+			asleep(t, s)
+			unlock(t, s, "job", holder, 0)
+			holder = granting(t, w).Grant.Owner
+		}
+		unlock(t, s, "job", holder, 0)
+		if handed, undos := counter(s, "grants_total", "ground", "handed"), s.Stats().Undos; handed != 5 || undos != 0 {
+			t.Errorf("%d were handed over, and %d undone", handed, undos)
+		}
+	})
+}
+
 // TestHandOver_PublishesToOtherProxiesOnly: a hand-over at one proxy is published if other proxies are subscribed,
 // and not at all if there are none.
 func TestHandOver_PublishesToOtherProxiesOnly(t *testing.T) {
