@@ -323,11 +323,11 @@ func (s *siege) wait() error {
 			return err
 		}
 	}
-	return s.allWait(c, len(s.conns)-1)
+	return allWait(c, len(s.conns)-1)
 }
 
-// allWait returns when n LOCKs wait.
-func (s *siege) allWait(c *redistest.Conn, n int) error {
+// allWait returns when n LOCKs wait at the proxy that c is connected to.
+func allWait(c *redistest.Conn, n int) error {
 	want := fmt.Sprintf("waiting:%d\r", n)
 	for range 1200 {
 		v, err := c.Try("INFO", "lockproxy")

@@ -3,8 +3,8 @@
 // beside libraries that lock without a proxy; what held locks cost; and
 // GET/SET through the proxy beside the same without it.
 //
-// It starts everything it needs on free ports of 127.0.0.1, takes about a quarter of
-// an hour, prints a page of Markdown, and with -write also stores it. What is
+// It starts everything it needs on free ports of 127.0.0.1, takes about twenty
+// minutes, prints a page of Markdown, and with -write also stores it. What is
 // compared is measured alternately in one run. With -against it only compares two
 // builds, in about three minutes.
 package main
@@ -47,13 +47,14 @@ var parts = []part{
 	{"unmatched", measureUnmatched},
 	{"relay", measureRelay},
 	{"allocs", measureAllocs},
+	{"growth", measureGrowth},
 }
 
 // apart are parts that are measured only by name.
-var apart = []part{{"bounds", measureBounds}}
+var apart = append([]part{{"bounds", measureBounds}}, partsOfGrowth()...)
 
 func names() (all []string) {
-	for _, p := range append(parts, apart...) {
+	for _, p := range slices.Concat(parts, apart) {
 		all = append(all, p.name)
 	}
 	return all
@@ -75,7 +76,7 @@ func (p *plan) choose(list string) error {
 
 func main() {
 	log.SetFlags(0)
-	write := flag.String("write", "", "also write the page to this `file`")
+	write := flag.String("write", "", "also write the page to this `file`, and its pictures beside it")
 	scale := flag.Float64("scale", 1, "do this `part` of the work: 0.1 shows that everything runs")
 	only := flag.String("only", "", "measure only these `parts`, separated by commas: "+strings.Join(names(), ", "))
 	against := flag.String("against", "", "compare with this `binary` of lockproxy instead, in turns: throughput, and CPU a command; fails if this tree is worse")
@@ -96,8 +97,8 @@ func main() {
 
 // measure measures the parts of the plan.
 func (p plan) measure(page *report) error {
-	for _, part := range append(parts, apart...) {
-		if len(p.only) == 0 && part.name == apart[0].name || len(p.only) > 0 && !slices.Contains(p.only, part.name) {
+	for i, part := range slices.Concat(parts, apart) {
+		if len(p.only) == 0 && i >= len(parts) || len(p.only) > 0 && !slices.Contains(p.only, part.name) {
 			continue
 		}
 		if err := part.measure(p, page); err != nil {
@@ -115,5 +116,5 @@ func run(p plan, measure func(*report) error, file string) error {
 	if _, failed := io.WriteString(os.Stdout, page.String()); err != nil || failed != nil || file == "" {
 		return errors.Join(err, failed)
 	}
-	return os.WriteFile(file, []byte(page.String()), 0o644)
+	return page.write(file)
 }

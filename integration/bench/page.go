@@ -4,14 +4,35 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"time"
 )
 
-// A report is the Markdown that the bench makes.
-type report struct{ strings.Builder }
+// A report is the Markdown that the bench makes, and the pictures that it shows.
+type report struct {
+	strings.Builder
+	pictures map[string]string // SVG by the name of the file, which is beside the page
+}
+
+func (p *report) picture(name, svg string) {
+	if p.pictures == nil {
+		p.pictures = map[string]string{}
+	}
+	p.pictures[name] = svg
+}
+
+// write stores the page, and its pictures beside it.
+func (p *report) write(file string) error {
+	for name, svg := range p.pictures {
+		if err := os.WriteFile(filepath.Join(filepath.Dir(file), name), []byte(svg), 0o644); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(file, []byte(p.String()), 0o644)
+}
 
 func (p *report) linef(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
 

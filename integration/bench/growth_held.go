@@ -1,0 +1,272 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+var overHeld = growth{
+	name: "held", title: "More held locks", cause: "held locks",
+	sizes: []int{1000, 10_000, 100_000, 1_000_000},
+	text:  fmt.Sprintf("Three lock nodes, one proxy; leases of an hour, all taken through the proxy. Memory is what the proxy's heap and stacks, and each node's data set, have more in use for each lock. A page of LOCKCTL LIST looks at 100 keys; the pages are the first %d. A cycle is LOCK and UNLOCK of further names by %d clients. The last column is one GET of /metrics.", listedPages, many),
+	costs: []cost{
+		{"proxy bytes a lock", "bytes a lock", "proxy", 0},
+		{"bytes a lock and node", "bytes a lock", "each lock node", 0},
+		{"CPU µs to take one", "CPU µs", "proxy, to take one", 0},
+		{"proxy CPU µs a cycle", "CPU µs", "proxy, a cycle", 0},
+		{"node CPU µs a cycle", "CPU µs", "nodes, a cycle", 0},
+		{"CPU µs to give one back", "CPU µs", "proxy, to give back", 0},
+		{"LIST ms a page", "ms", "a page of LIST", 0},
+		{"scrape ms", "ms", "/metrics", 0},
+	},
+	measure: func(p plan, sizes []int, add func(int, ...float64)) error {
+		f, err := openWatched(3, "--max-ttl", "1h", "--fence-retention", "2h")
+		if err != nil {
+			return err
+		}
+		defer f.close()
+		h := holding{watched: f}
+		if err := h.begin(p); err != nil {
+			return err
+		}
+		for _, n := range sizes {
+			if err := h.grow(p, n, add); err != nil {
+				return err
+			}
+		}
+		return nil
+	},
+}
+
+// listedPages is of how many pages of LIST the time is taken.
+const listedPages = 40
+
+// A holding is a proxy through which more and more locks are held.
+type holding struct {
+	*watched
+	n                     int     // held
+	proxyBegan, nodeBegan float64 // bytes in use with none
+}
+
+func (h *holding) begin(p plan) (err error) {
+	if err := h.warm(p, dialOwn); err != nil {
+		return err
+	}
+	if h.proxyBegan, err = h.inUse(); err == nil {
+		h.nodeBegan, err = h.dataSet()
+	}
+	return err
+}
+
+// grow has n locks held, and measures what they cost.
+func (h *holding) grow(p plan, n int, add func(int, ...float64)) error {
+	before, err := h.work(int64(h.n))
+	if err != nil {
+		return err
+	}
+	if err := h.forAll(h.n, n, (*locker).takeForAnHour); err != nil {
+		return err
+	}
+	h.n = n
+	took, err := h.work(int64(n))
+	if err != nil {
+		return err
+	}
+	proxyBytes, err := h.inUse()
+	if err != nil {
+		return err
+	}
+	nodeBytes, err := h.dataSet()
+	if err != nil {
+		return err
+	}
+	cycle, err := h.cycle(p)
+	if err != nil {
+		return err
+	}
+	back, err := h.giveBack(min(n/2, 3000))
+	if err != nil {
+		return err
+	}
+	page, err := h.list()
+	if err != nil {
+		return err
+	}
+	scrape, err := h.scrape()
+	if err == nil {
+		add(n, (proxyBytes-h.proxyBegan)/float64(n), (nodeBytes-h.nodeBegan)/float64(n), took.since(before).proxies,
+			cycle.proxies, cycle.nodes, back, 1e3*page.Seconds(), 1e3*scrape.Seconds())
+	}
+	return err
+}
+
+// forAll does something with the locks from one number up to another, by some clients side by side.
+func (h *holding) forAll(from, to int, do func(*locker) error) error {
+	var g errgroup.Group
+	for i := range many {
+		g.Go(func() error {
+			l, err := dialLocker(h.proxy.Addr(), "")
+			if err != nil {
+				return err
+			}
+			defer l.Close()
+			for k := from + i; k < to; k += many {
+				l.name = fmt.Sprint("held:", k)
+				l.owner = fmt.Sprint("owner-", k)
+				if err := do(l); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+func (l *locker) takeForAnHour() error {
+	v, err := l.decided("LOCK", l.name, "1h", "OWNER", l.owner)
+	if err == nil && v.Null {
+		err = fmt.Errorf("LOCK %s: refused", l.name)
+	}
+	return err
+}
+
+// cycle is the pace of clients with other names.
+func (h *holding) cycle(p plan) (pace, error) {
+	clients, err := crew(many, func(i int) (cycler, error) { return dialOwn(h.proxy.Addr(), i) })
+	defer func() { closeAll(clients) }()
+	if err != nil {
+		return pace{}, err
+	}
+	return h.pace(p, clients)
+}
+
+// giveBack is the proxy's CPU µs for each of n locks that are given back, those taken first. They are taken again.
+func (h *holding) giveBack(n int) (float64, error) {
+	before, err := h.work(0)
+	if err != nil {
+		return 0, err
+	}
+	if err := h.forAll(0, n, (*locker).release); err != nil {
+		return 0, err
+	}
+	after, err := h.work(int64(n))
+	if err != nil {
+		return 0, err
+	}
+	return after.since(before).proxies, h.forAll(0, n, (*locker).takeForAnHour)
+}
+
+// list is how long a page of LIST takes.
+func (h *holding) list() (time.Duration, error) {
+	c, err := redistest.Dial(h.proxy.Addr())
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	var took []time.Duration
+	cursor := "0"
+	for range listedPages {
+		start := time.Now()
+		v, err := c.Try("LOCKCTL", "LIST", "CURSOR", cursor, "COUNT", "100")
+		if err != nil {
+			return 0, err
+		}
+		if len(v.Elems) != 2 {
+			return 0, fmt.Errorf("LOCKCTL LIST: %v", v)
+		}
+		took = append(took, time.Since(start))
+		cursor = v.Elems[0].Text
+	}
+	return quantile(took, 0.5), nil
+}
+
+// A watched field tells what its proxy and its nodes have in memory.
+type watched struct {
+	*field
+	admin string // the proxy's address for operators
+}
+
+func openWatched(nodes int, args ...string) (*watched, error) {
+	admin, err := redistest.FreeAddr()
+	if err != nil {
+		return nil, err
+	}
+	f, err := openField(nodes, 1, append([]string{"--admin", admin, "--admin-pprof"}, args...)...)
+	return &watched{f, admin}, err
+}
+
+// inUse is how many bytes of heap and stacks the proxy has in use, right after two collections: pools are kept over one.
+func (w *watched) inUse() (float64, error) {
+	for range 2 {
+		if _, err := w.get("/debug/pprof/heap?gc=1"); err != nil {
+			return 0, err
+		}
+	}
+	metrics, err := w.get("/metrics")
+	if err != nil {
+		return 0, err
+	}
+	return numberAfter(metrics, "go_memstats_heap_alloc_bytes ") + numberAfter(metrics, "go_memstats_stack_inuse_bytes "), nil
+}
+
+// scrape is how long one GET of /metrics takes.
+func (w *watched) scrape() (time.Duration, error) {
+	var took []time.Duration
+	for range 9 {
+		start := time.Now()
+		if _, err := w.get("/metrics"); err != nil {
+			return 0, err
+		}
+		took = append(took, time.Since(start))
+	}
+	return quantile(took, 0.5), nil
+}
+
+func (w *watched) get(path string) (string, error) {
+	r, err := http.Get("http://" + w.admin + path)
+	if err != nil {
+		return "", err
+	}
+	defer r.Body.Close()
+	text, err := io.ReadAll(r.Body)
+	if err == nil && r.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", path, r.Status)
+	}
+	return string(text), err
+}
+
+// numberAfter is the number behind a prefix of a line; 0 if there is none.
+func numberAfter(text, prefix string) (v float64) {
+	for line := range strings.Lines(text) {
+		if rest, ok := strings.CutPrefix(line, prefix); ok {
+			v, _ = strconv.ParseFloat(strings.TrimSpace(rest), 64)
+		}
+	}
+	return v
+}
+
+// dataSet is how many bytes a node has in use; the one with the most.
+func (w *watched) dataSet() (most float64, err error) {
+	for _, n := range w.nodes {
+		c, err := redistest.Dial(n.Addr())
+		if err != nil {
+			return 0, err
+		}
+		v, err := c.Try("INFO", "memory")
+		_ = c.Close()
+		if err != nil {
+			return 0, err
+		}
+		most = max(most, numberAfter(v.Text, "used_memory:"))
+	}
+	return most, nil
+}

@@ -1,0 +1,360 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+// How many clients cycle where their number is not what grows: at one proxy, and at each of several.
+const (
+	many = 16
+	each = 8
+)
+
+// paceCosts are the costs of a cycle, and how they may grow.
+func paceCosts(proxies, nodes float64) []cost {
+	return []cost{
+		{"cycles/s", "cycles/s", "all clients", anything},
+		{"proxy CPU µs a cycle", "CPU µs a cycle", "proxies", proxies},
+		{"node CPU µs a cycle", "CPU µs a cycle", "all lock nodes", nodes},
+	}
+}
+
+var overNodes = growth{
+	name: "nodes", title: "More lock nodes", cause: "lock nodes",
+	sizes: []int{1, 3, 5, 7, 9},
+	text:  fmt.Sprintf("One proxy; %d clients, each with a name of its own. All nodes are asked, so the costs may grow as their number.", many),
+	costs: paceCosts(1, 1),
+	measure: func(p plan, sizes []int, add func(int, ...float64)) error {
+		for _, n := range sizes {
+			if err := paceOf(p, n, 1, many, dialOwn, func(is pace) { add(n, is.rate, is.proxies, is.nodes) }); err != nil {
+				return err
+			}
+		}
+		return nil
+	},
+}
+
+var overProxies = growth{
+	name: "proxies", title: "More proxies", cause: "proxies",
+	sizes: []int{1, 2, 3, 4},
+	text:  fmt.Sprintf("Three lock nodes; %d clients at each proxy, each client with a name of its own.", each),
+	costs: paceCosts(0, 0),
+	measure: func(p plan, sizes []int, add func(int, ...float64)) error {
+		for _, n := range sizes {
+			if err := paceOf(p, 3, n, each, dialOwn, func(is pace) { add(n, is.rate, is.proxies, is.nodes) }); err != nil {
+				return err
+			}
+		}
+		return nil
+	},
+}
+
+var overProxiesOneName = growth{
+	name: "proxies-one-name", title: "More proxies with one line", cause: "proxies",
+	sizes: []int{1, 2, 3, 4},
+	text:  "The same, but all wait in line for one name: each proxy has a line of its own, and every lock node tells each of a release, so the costs may grow as the number of proxies.",
+	costs: paceCosts(1, 1),
+	measure: func(p plan, sizes []int, add func(int, ...float64)) error {
+		for _, n := range sizes {
+			if err := paceOf(p, 3, n, each, dialWaiter, func(is pace) { add(n, is.rate, is.proxies, is.nodes) }); err != nil {
+				return err
+			}
+		}
+		return nil
+	},
+}
+
+// dialOwn opens a client with a name of its own.
+func dialOwn(addr string, i int) (cycler, error) { return dialLocker(addr, fmt.Sprint("name-", i)) }
+
+// dialWaiter opens a client that stands in line for the same name as all others.
+func dialWaiter(addr string, i int) (cycler, error) {
+	l, err := dialLocker(addr, "one")
+	if err != nil {
+		return nil, err
+	}
+	l.owner = fmt.Sprint("owner-", i)
+	return &waiter{*l}, nil
+}
+
+// paceOf is the pace of some clients at each proxy, which dial makes.
+func paceOf(p plan, nodes, proxies, clients int, dial func(addr string, i int) (cycler, error), told func(pace)) error {
+	f, err := openField(nodes, proxies)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	all, err := crew(clients*proxies, func(i int) (cycler, error) { return dial(f.proxies[i%proxies].Addr(), i) })
+	defer func() { closeAll(all) }()
+	if err != nil {
+		return err
+	}
+	is, err := f.pace(p, all)
+	if err == nil {
+		told(is)
+	}
+	return err
+}
+
+var overNames = growth{
+	name: "names", title: "More names", cause: "names",
+	sizes: []int{1, 10, 100, 1000, 10_000}, from: 10,
+	text:  "Three lock nodes, one proxy; ten clients, and one where there is one name, that go round their shares of the names. Growth is counted from ten names on: from there on as many clients are at work.",
+	costs: paceCosts(0, 0),
+	measure: func(p plan, sizes []int, add func(int, ...float64)) error {
+		for _, n := range sizes {
+			if err := overOneProxy(p, min(n, 10), n, false, func(_ *field, is pace) error { add(n, is.rate, is.proxies, is.nodes); return nil }); err != nil {
+				return err
+			}
+		}
+		return nil
+	},
+}
+
+// overOneProxy is the pace of clients that go round n names, over a connection each or, with apart, one for each name.
+func overOneProxy(p plan, clients, n int, apart bool, told func(*field, pace) error) error {
+	f, err := openField(3, 1)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	all, err := crew(clients, func(i int) (cycler, error) { return f.rota(i, clients, n, apart) })
+	defer func() { closeAll(all) }()
+	if err != nil {
+		return err
+	}
+	is, err := f.pace(p, all)
+	if err != nil {
+		return err
+	}
+	return told(f, is)
+}
+
+// rota is the i-th of some clients that share n names.
+func (f *field) rota(i, clients, n int, apart bool) (*rota, error) {
+	r := &rota{}
+	for k := i; k < n; k += clients {
+		if len(r.all) > 0 && !apart {
+			r.all = append(r.all, &locker{conn: r.all[0].conn, name: fmt.Sprint("name-", k), owner: "the owner"})
+			continue
+		}
+		l, err := dialLocker(f.proxy.Addr(), fmt.Sprint("name-", k))
+		if err != nil {
+			return r, err
+		}
+		r.all = append(r.all, l)
+	}
+	return r, nil
+}
+
+var overConnections = growth{
+	name: "connections", title: "More connections", cause: "connections",
+	sizes: []int{10, 100, 1000, 10_000},
+	text:  "Three lock nodes, one proxy; ten clients that go round their shares of the connections, each of which has a name of its own. Memory is what the proxy's heap and stacks have more in use after a collection than before the first connection. The last column is of connections that are silent.",
+	costs: append(paceCosts(0, 0),
+		cost{"proxy KB a connection", "proxy KB a connection", "in use", 0},
+		cost{"CPU µs a second and silent connection", "", "", 0}),
+	measure: func(p plan, sizes []int, add func(int, ...float64)) error {
+		for _, n := range sizes {
+			if err := overConnectionsOf(p, n, add); err != nil {
+				return err
+			}
+		}
+		return nil
+	},
+}
+
+func overConnectionsOf(p plan, n int, add func(int, ...float64)) error {
+	f, err := openWatched(3)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	if err := f.warm(p, dialOwn); err != nil {
+		return err
+	}
+	before, err := f.inUse()
+	if err != nil {
+		return err
+	}
+	all, err := crew(10, func(i int) (cycler, error) { return f.rota(i, 10, n, true) })
+	defer func() { closeAll(all) }()
+	if err != nil {
+		return err
+	}
+	is, err := f.pace(p, all)
+	if err != nil {
+		return err
+	}
+	after, err := f.inUse()
+	if err != nil {
+		return err
+	}
+	silent, err := f.silent(p)
+	if err != nil {
+		return err
+	}
+	bytes := (after - before) / float64(n)
+	if n < few {
+		silent, bytes = unknown, unknown
+	}
+	add(n, is.rate, is.proxies, is.nodes, bytes/1e3, silent/float64(n))
+	return nil
+}
+
+// few is how many are too few for the memory and the time of each.
+const few = 100
+
+// warm has some clients cycle, so that the proxy has what it needs for the first of them.
+func (f *field) warm(p plan, dial func(addr string, i int) (cycler, error)) error {
+	all, err := crew(many, func(i int) (cycler, error) { return dial(f.proxy.Addr(), i) })
+	defer func() { closeAll(all) }()
+	if err == nil {
+		_, err = drive(all, p.turn())
+	}
+	return err
+}
+
+// silent is the CPU µs a second of the proxy while nothing is asked of it.
+func (f *field) silent(p plan) (float64, error) {
+	before, err := f.work(0)
+	if err != nil {
+		return 0, err
+	}
+	time.Sleep(p.turn())
+	after, err := f.work(0)
+	return 1e6 * (after.proxies - before.proxies) / after.when.Sub(before.when).Seconds(), err
+}
+
+var overWaiters = growth{
+	name: "waiters", title: "More waiters in one line", cause: "waiters",
+	sizes: []int{1, 10, 100, 1000, 10_000}, from: 10,
+	text:  "Three lock nodes, one proxy; one more client than wait, all for one name: who has it gives it back, and stands in line again, where with one waiter there is nobody. Growth is counted from ten on. To stand in line is what each cost until all did. Memory is what the proxy's heap and stacks have more in use for each, its connection included.",
+	costs: append(paceCosts(0, 0),
+		cost{"CPU µs to stand in line", "CPU µs a cycle", "to stand in line", 0},
+		cost{"proxy KB a waiter", "proxy KB a waiter", "in use", 0}),
+	measure: func(p plan, sizes []int, add func(int, ...float64)) error {
+		for _, n := range sizes {
+			if err := inLine(p, n, add); err != nil {
+				return err
+			}
+		}
+		return nil
+	},
+}
+
+// inLine has n wait for a name that a further one has, and then take their turns.
+func inLine(p plan, n int, add func(int, ...float64)) error {
+	f, err := openWatched(3)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	if err := f.warm(p, dialWaiter); err != nil {
+		return err
+	}
+	before, err := f.inUse()
+	if err != nil {
+		return err
+	}
+	asked, err := redistest.Dial(f.proxy.Addr())
+	if err != nil {
+		return err
+	}
+	defer asked.Close()
+	clients, err := crew(n+1, func(i int) (cycler, error) { return dialWaiter(f.proxy.Addr(), i) })
+	defer func() { closeAll(clients) }()
+	if err != nil {
+		return err
+	}
+	if err := clients[0].acquire(); err != nil {
+		return err
+	}
+	start, err := f.work(0)
+	if err != nil {
+		return err
+	}
+	for _, c := range clients[1:] {
+		w := c.(*waiter)
+		if _, err := io.WriteString(w.conn, redistest.Command("LOCK", w.name, "60s", "OWNER", w.owner, "WAIT", "10m")); err != nil {
+			return err
+		}
+	}
+	if err := allWait(asked, n); err != nil {
+		return err
+	}
+	stood, err := f.work(int64(n))
+	if err != nil {
+		return err
+	}
+	after, err := f.inUse()
+	if err != nil {
+		return err
+	}
+	is, err := f.takeTurns(p, clients)
+	if err != nil {
+		return err
+	}
+	standing, bytes := stood.since(start).proxies, (after-before)/float64(n+1)
+	if n < few {
+		standing, bytes = unknown, unknown
+	}
+	add(n, is.rate, is.proxies, is.nodes, standing, bytes/1e3)
+	return nil
+}
+
+// takeTurns goes on with clients of which the first has the lock and the others wait. It ends with their connections.
+func (f *field) takeTurns(p plan, clients []cycler) (pace, error) {
+	var done atomic.Int64
+	var ending atomic.Bool
+	var g errgroup.Group
+	var closing sync.Once
+	end := func() { closing.Do(func() { ending.Store(true); closeAll(clients) }) }
+	defer end()
+	for i, c := range clients {
+		g.Go(func() error {
+			w := c.(*waiter)
+			if i > 0 {
+				if _, err := w.conn.Next(); err != nil && !ending.Load() {
+					return err
+				}
+			}
+			for !ending.Load() {
+				err := w.release()
+				if err == nil {
+					done.Add(1)
+					err = w.acquire()
+				}
+				if err != nil && !ending.Load() {
+					end()
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	var all []pace
+	time.Sleep(p.turn())
+	for range p.rounds {
+		before, err := f.work(done.Load())
+		if err != nil {
+			return pace{}, err
+		}
+		time.Sleep(p.turn())
+		after, err := f.work(done.Load())
+		if err != nil {
+			return pace{}, err
+		}
+		all = append(all, after.since(before))
+	}
+	end()
+	return middle(all), g.Wait()
+}
