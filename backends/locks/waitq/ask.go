@@ -197,16 +197,11 @@ func (q *Queues[K, V]) Asked(w *Waiter[K, V], k Known) {
 
 // wakeOwner wakes the waiters whose owner has the key.
 func (q *Queues[K, V]) wakeOwner(l *line[K, V], owner string) {
-	if l.owners == 0 || owner == "" {
-		return
-	}
-	for e := l.waiters.Front(); e != nil; e = e.Next() {
-		if w := e.Value.(*Waiter[K, V]); w.owner == owner {
-			select {
-			case w.reenter <- struct{}{}:
-				q.resume(w)
-			default:
-			}
+	for w := range q.ownedBy(l.key, owner) {
+		select {
+		case w.reenter <- struct{}{}:
+			q.resume(w)
+		default:
 		}
 	}
 }

@@ -54,13 +54,30 @@ func (q *Queues[K, V]) Place(k K, owner, req string) (ahead int, known Known, ok
 	if l == nil || owner == "" || req == "" {
 		return 0, Known{}, false
 	}
-	for e := l.waiters.Front(); e != nil; e = e.Next() {
-		if w := e.Value.(*Waiter[K, V]); w.owner == owner && w.req == req {
-			return ahead, l.known, true
+	var first *Waiter[K, V]
+	for w := range q.ownedBy(k, owner) {
+		if w.req == req && (first == nil || w.number < first.number) {
+			first = w
 		}
-		ahead++
 	}
-	return 0, Known{}, false
+	if first == nil {
+		return 0, Known{}, false
+	}
+	return l.ahead(first), l.known, true
+}
+
+// ahead is how many stand before a waiter, counted from the nearer end: who has just joined is at the other one.
+func (l *line[K, V]) ahead(w *Waiter[K, V]) int {
+	before, behind := w.element.Prev(), w.element.Next()
+	for n := 0; ; n++ {
+		switch {
+		case before == nil:
+			return n
+		case behind == nil:
+			return l.waiters.Len() - 1 - n
+		}
+		before, behind = before.Prev(), behind.Next()
+	}
 }
 
 // A Line is a line as others see it.

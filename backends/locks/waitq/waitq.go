@@ -63,7 +63,8 @@ type Queues[K comparable, V any] struct {
 
 	mu            sync.Mutex
 	lines         map[K]*line[K, V]
-	waiters       int // in all lines
+	waiters       int                           // in all lines
+	owned         map[ownerKey[K]]*Waiter[K, V] // the first of the waiters of an owner in a line
 	subscriptions map[K]*subscription[K, V]
 	idle          list.List       // of the subscriptions that nobody needs, the longest idle first
 	sources       []*Source[K, V] // none before Listen
@@ -85,7 +86,7 @@ func New[K comparable, V any](o Options) *Queues[K, V] {
 		o.LongPoll = longPoll
 	}
 	return &Queues[K, V]{
-		opt: o, lines: map[K]*line[K, V]{}, subscriptions: map[K]*subscription[K, V]{}, places: map[placeKey[K]]*list.Element{}, done: make(chan struct{}),
+		opt: o, lines: map[K]*line[K, V]{}, owned: map[ownerKey[K]]*Waiter[K, V]{}, subscriptions: map[K]*subscription[K, V]{}, places: map[placeKey[K]]*list.Element{}, done: make(chan struct{}),
 	}
 }
 
@@ -101,7 +102,6 @@ type line[K comparable, V any] struct {
 	key          K
 	waiters      list.List // of *Waiter, by their numbers, except a head that was asking when a waiter before it came back
 	known        Known     // by the last question
-	owners       int       // waiters with an owner
 	subscription *subscription[K, V]
 
 	// since the head last asked
@@ -126,6 +126,8 @@ type Waiter[K comparable, V any] struct {
 	reenter chan struct{} // told when its owner has the key already; holds one
 	wakeUps chan struct{} // tells the head to look at its line; holds one
 	parked  *parked       // not nil: it has no goroutine
+
+	ownNext, ownLast *Waiter[K, V] // those of the same owner in the line, in a ring; nil without an owner
 
 	// of the head
 	trigger  Trigger       // of the last question
@@ -161,9 +163,7 @@ func (q *Queues[K, V]) Join(k K, owner, req string, v V) (*Waiter[K, V], error) 
 	}
 	w.element = l.insert(w)
 	q.waiters++
-	if owner != "" {
-		l.owners++
-	}
+	q.addOwned(w)
 	if l.waiters.Len() == 1 {
 		w.First = l.subscription.backOff(now) <= 0
 		w.asking = w.First
@@ -184,9 +184,7 @@ func (q *Queues[K, V]) Leave(w *Waiter[K, V], served bool) (left int, unused boo
 	}
 	l.waiters.Remove(w.element)
 	q.waiters--
-	if w.owner != "" {
-		l.owners--
-	}
+	q.removeOwned(w)
 	switch next := l.head(); {
 	case next == nil:
 		delete(q.lines, l.key)
