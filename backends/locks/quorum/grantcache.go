@@ -76,6 +76,8 @@ type grantCache struct {
 	mu  sync.Mutex
 	lru *simplelru.LRU[locks.Holder, *grant]
 
+	eldest *grant // the oldest that ran when oldest last looked at all; nil: none did
+
 	now     func() time.Duration
 	heldFor *metrics.Histogram // of grants that are over
 }
@@ -96,18 +98,38 @@ func (m *grantCache) observeEnd(g *grant) {
 	}
 }
 
-// oldest is the age of the oldest grant through this proxy that still runs; 0 if there is none.
-func (m *grantCache) oldest() (age time.Duration) {
+// oldest is the age of the oldest grant through this proxy that still runs; 0 if there is none. A grant that is older, and
+// seemed to be over, may be missing until the one found runs no more.
+func (m *grantCache) oldest() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := m.now()
-	for _, g := range m.lru.Values() {
-		if g.grantedAt != 0 && g.until() > now {
-			age = max(age, now-g.grantedAt)
+	if !m.eldest.runs(m.now()) { // all others were granted after it
+		var eldest *grant
+		for some := range slices.Chunk(m.lru.Values(), 500) {
+			m.mu.Unlock() // for LOCKs that wait for it
+			m.mu.Lock()
+			eldest = eldestOf(eldest, some, m.now())
+		}
+		m.eldest = eldest
+	}
+	if !m.eldest.runs(m.now()) { // it was given back during the search
+		return 0
+	}
+	return m.now() - m.eldest.grantedAt
+}
+
+// eldestOf is the oldest of g and some that runs. Of those that are no longer in the cache none does.
+func eldestOf(g *grant, some []*grant, now time.Duration) *grant {
+	for _, other := range some {
+		if other.runs(now) && (!g.runs(now) || other.grantedAt < g.grantedAt) {
+			g = other
 		}
 	}
-	return age
+	return g
 }
+
+// runs reports whether this proxy was granted it, and it is not over as far as known; g may be nil.
+func (g *grant) runs(now time.Duration) bool { return g != nil && g.grantedAt != 0 && g.until() > now }
 
 func (g *grant) copy() grant {
 	c := *g
@@ -180,6 +202,9 @@ func (m *grantCache) restore(h locks.Holder, g grant, ids []string) {
 		p.holds = append(p.holds, g.holds...)
 		p.grantedAt = max(p.grantedAt, g.grantedAt)
 	case !ok || p.fence < g.fence: // else the owner has had another grant since
+		if ok {
+			m.observeEnd(p)
+		}
 		m.lru.Add(h, &g)
 	}
 }
@@ -419,7 +444,9 @@ func (m *grantCache) replace(h locks.Holder, before, g grant) {
 	}
 	if now.fence == before.fence && now.version == before.version && slices.Equal(holdIDs(now.holds), holdIDs(before.holds)) {
 		if now.fence == g.fence {
-			g.here, g.waited, g.grantedAt = now.here, now.waited, now.grantedAt
+			if g.here, g.waited, g.grantedAt = now.here, now.waited, now.grantedAt; ok {
+				p.grantedAt = 0 // g has it now
+			}
 		} else if ok {
 			m.observeEnd(p)
 		}

@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -227,5 +228,49 @@ func TestGrantCache_ShorteningCountsWhenSent(t *testing.T) {
 		if shortens != tt.shortens || ok != tt.ok || g.until() != tt.left {
 			t.Errorf("renewal %d: until %v, shortens %v, %v", i, g.until(), shortens, ok)
 		}
+	}
+}
+
+// TestGrantCache_OldestAgain: it is the first of all that run also after it was found once and is over, whether it
+// was given back, is read anew, or was replaced.
+func TestGrantCache_OldestAgain(t *testing.T) {
+	t.Parallel()
+	now := time.Second
+	m, err := newGrantCache(1000, func() time.Duration { return now }, new(metrics.Histogram))
+	if err != nil {
+		t.Fatal(err)
+	}
+	holderOf := func(i int) locks.Holder { return locks.Holder{Key: locks.Key{Name: strconv.Itoa(i)}, Owner: "alice"} }
+	for i := range 900 { // the i-th at second i + 1
+		m.addHold(holderOf(i), grant{fence: 7, version: voters.Version{Epoch: "e"}}, hold{"h", time.Hour}, 0, 1, 0)
+		now += time.Second
+	}
+	for i, over := range []func(h locks.Holder){
+		func(h locks.Holder) { m.pop(h, 7, true, "", now) },
+		func(h locks.Holder) { m.drop(h, "h") },
+		func(h locks.Holder) { m.forgetGrant(h, 7) },
+		func(h locks.Holder) { m.capEnds(h, 7, now) },
+		func(h locks.Holder) {
+			m.addHold(h, grant{fence: 8, version: voters.Version{Epoch: "f"}}, hold{"i", time.Hour}, 0, 1, 0)
+		},
+		func(h locks.Holder) {
+			before := m.lookup(h)
+			m.replace(h, before, before) // it runs on
+			m.pop(h, 7, true, "", now)
+		},
+	} {
+		if got, want := m.oldest(), now-time.Duration(i+1)*time.Second; got != want {
+			t.Errorf("before end %d: %v, want %v", i, got, want)
+		}
+		over(holderOf(i))
+	}
+	if got, want := m.oldest(), now-7*time.Second; got != want {
+		t.Errorf("in the end: %v, want %v", got, want)
+	}
+	for i := range 900 {
+		m.pop(holderOf(i), 0, true, "", now)
+	}
+	if got := m.oldest(); got != 0 {
+		t.Errorf("with none left: %v", got)
 	}
 }
