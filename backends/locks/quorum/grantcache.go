@@ -76,7 +76,7 @@ type grantCache struct {
 	mu  sync.Mutex
 	lru *simplelru.LRU[locks.Holder, *grant]
 
-	eldest *grant // the oldest that ran when oldest last looked at all; nil: none did
+	eldest *grant // the one oldest found last; nil: none
 
 	now     func() time.Duration
 	heldFor *metrics.Histogram // of grants that are over
@@ -98,37 +98,31 @@ func (m *grantCache) observeEnd(g *grant) {
 	}
 }
 
-// oldest is the age of the oldest grant through this proxy that still runs; 0 if there is none. A grant that is older, and
-// seemed to be over, may be missing until the one found runs no more.
+// oldest is the age of the oldest grant through this proxy that still runs; 0 if there is none. One that is older, and seemed
+// to be over, may be missing until the one that was found runs no more.
 func (m *grantCache) oldest() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.eldest.runs(m.now()) { // all others were granted after it
-		var eldest *grant
-		for some := range slices.Chunk(m.lru.Values(), 500) {
-			m.mu.Unlock() // for LOCKs that wait for it
-			m.mu.Lock()
-			eldest = eldestOf(eldest, some, m.now())
+	now := m.now()
+	if eldest := (*grant)(nil); !m.eldest.runs(now) { // else all others were granted after it
+		for i, g := range m.lru.Values() {
+			if i%500 == 499 {
+				m.mu.Unlock() // for LOCKs that wait for it
+				m.mu.Lock()
+			}
+			if g.runs(now) && (!eldest.runs(now) || g.grantedAt < eldest.grantedAt) {
+				eldest = g
+			}
 		}
 		m.eldest = eldest
 	}
-	if !m.eldest.runs(m.now()) { // it was given back during the search
+	if !m.eldest.runs(now) {
 		return 0
 	}
-	return m.now() - m.eldest.grantedAt
+	return now - m.eldest.grantedAt
 }
 
-// eldestOf is the oldest of g and some that runs. Of those that are no longer in the cache none does.
-func eldestOf(g *grant, some []*grant, now time.Duration) *grant {
-	for _, other := range some {
-		if other.runs(now) && (!g.runs(now) || other.grantedAt < g.grantedAt) {
-			g = other
-		}
-	}
-	return g
-}
-
-// runs reports whether this proxy was granted it, and it is not over as far as known; g may be nil.
+// runs reports whether this proxy was granted it, and it is not over as far as is known; g may be nil.
 func (g *grant) runs(now time.Duration) bool { return g != nil && g.grantedAt != 0 && g.until() > now }
 
 func (g *grant) copy() grant {
@@ -202,9 +196,6 @@ func (m *grantCache) restore(h locks.Holder, g grant, ids []string) {
 		p.holds = append(p.holds, g.holds...)
 		p.grantedAt = max(p.grantedAt, g.grantedAt)
 	case !ok || p.fence < g.fence: // else the owner has had another grant since
-		if ok {
-			m.observeEnd(p)
-		}
 		m.lru.Add(h, &g)
 	}
 }
@@ -364,9 +355,7 @@ func (m *grantCache) capEnds(h locks.Holder, fence int64, until time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if p, ok := m.lru.Get(h); ok && p.fence == fence {
-		for i := range p.holds {
-			p.holds[i].until = min(p.holds[i].until, until)
-		}
+		p.end(holdIDs(p.holds), func(was time.Duration) time.Duration { return min(was, until) })
 	}
 }
 
@@ -444,11 +433,12 @@ func (m *grantCache) replace(h locks.Holder, before, g grant) {
 	}
 	if now.fence == before.fence && now.version == before.version && slices.Equal(holdIDs(now.holds), holdIDs(before.holds)) {
 		if now.fence == g.fence {
-			if g.here, g.waited, g.grantedAt = now.here, now.waited, now.grantedAt; ok {
-				p.grantedAt = 0 // g has it now
-			}
+			g.here, g.waited, g.grantedAt = now.here, now.waited, now.grantedAt
 		} else if ok {
 			m.observeEnd(p)
+		}
+		if m.eldest == p {
+			m.eldest = &g
 		}
 		g.renewals = now.renewals + 1
 		m.lru.Add(h, &g)

@@ -124,7 +124,7 @@ func (s *Store) scan(ctx context.Context, node int, r locks.ListRequest, from st
 		pattern = globEscape(voters.LockPrefix(s.set.Opts.Prefix)) + "*:"
 	}
 	j := voters.ScriptCall{
-		Args:    []string{"SCAN", from, "MATCH", pattern + cmp.Or(r.Match, "*"), "COUNT", strconv.Itoa(listBounds(r.Count))},
+		Args:    []string{"SCAN", from, "MATCH", pattern + cmp.Or(r.Match, "*"), "COUNT", strconv.Itoa(min(cmp.Or(max(r.Count, 0), listCount), listMost))},
 		Parse:   func(m []rueidis.RedisMessage) (voters.Vote, error) { return parsePage(m, s.set.Opts.Prefix) },
 		Expires: s.Now() + listTimeout,
 	}
@@ -147,13 +147,6 @@ func (s *Store) askOne(ctx context.Context, node int, j *voters.ScriptCall) (vot
 		v.Err = s.set.Members[node].Name(voters.ErrTimeout)
 	}
 	return v, err
-}
-
-func listBounds(count int) int {
-	if count <= 0 {
-		return listCount
-	}
-	return min(count, listMost)
 }
 
 // globEscape makes a pattern that matches s alone.
