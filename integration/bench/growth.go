@@ -32,7 +32,7 @@ type growth struct {
 	from        int // the exponent is counted from this size on
 }
 
-var growths = []growth{overNodes, overProxies, overProxiesOneName, overNames, overWaiters, overHeld, overConnections}
+var growths = []growth{overNodes, overProxies, overProxiesOneName, overNames, overWaiters, overHeld, overKept, overConnections}
 
 // measureGrowth has each cause grow, and shows what it costs.
 func measureGrowth(p plan, page *report) error {
@@ -55,7 +55,7 @@ func partsOfGrowth() (all []part) {
 }
 
 // turn is how long one turn of a growth takes.
-func (p plan) turn() time.Duration { return p.slice / 3 * 2 }
+func (p plan) turn() time.Duration { return p.slice / 2 }
 
 // report measures, and makes the section and its picture.
 func (g growth) report(p plan, page *report) error {

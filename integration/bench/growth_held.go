@@ -16,7 +16,7 @@ import (
 var overHeld = growth{
 	name: "held", title: "More held locks", cause: "held locks",
 	sizes: []int{1000, 10_000, 100_000, 1_000_000},
-	text:  fmt.Sprintf("Three lock nodes, one proxy; leases of an hour, all taken through the proxy. Memory is what the proxy's heap and stacks, and each node's data set, have more in use for each lock. A page of LOCKCTL LIST looks at 100 keys; the pages are the first %d. A cycle is LOCK and UNLOCK of further names by %d clients. The last column is one GET of /metrics.", listedPages, many),
+	text:  fmt.Sprintf("Three lock nodes, one proxy; leases of an hour, all taken through the proxy. Memory is what the proxy's heap and stacks, and each node's data set, have more in use for each lock. A page of LOCKCTL LIST looks at 100 keys; the pages are the first %d, CPU that of proxy and nodes. A cycle is LOCK and UNLOCK of further names by %d clients. Given back are those that were taken first. The last column is one GET of /metrics.", listedPages, many),
 	costs: []cost{
 		{"proxy bytes a lock", "bytes a lock", "proxy", 0},
 		{"bytes a lock and node", "bytes a lock", "each lock node", 0},
@@ -24,6 +24,7 @@ var overHeld = growth{
 		{"proxy CPU µs a cycle", "CPU µs", "proxy, a cycle", 0},
 		{"node CPU µs a cycle", "CPU µs", "nodes, a cycle", 0},
 		{"CPU µs to give one back", "CPU µs", "proxy, to give back", 0},
+		{"LIST CPU µs a page", "CPU µs", "all, a page of LIST", 0},
 		{"LIST ms a page", "ms", "a page of LIST", 0},
 		{"scrape ms", "ms", "/metrics", 0},
 	},
@@ -96,14 +97,14 @@ func (h *holding) grow(p plan, n int, add func(int, ...float64)) error {
 	if err != nil {
 		return err
 	}
-	page, err := h.list()
+	page, listing, err := h.list()
 	if err != nil {
 		return err
 	}
 	scrape, err := h.scrape()
 	if err == nil {
 		add(n, (proxyBytes-h.proxyBegan)/float64(n), (nodeBytes-h.nodeBegan)/float64(n), took.since(before).proxies,
-			cycle.proxies, cycle.nodes, back, 1e3*page.Seconds(), 1e3*scrape.Seconds())
+			cycle.proxies, cycle.nodes, back, listing.proxies+listing.nodes, 1e3*page.Seconds(), 1e3*scrape.Seconds())
 	}
 	return err
 }
@@ -165,28 +166,35 @@ func (h *holding) giveBack(n int) (float64, error) {
 	return after.since(before).proxies, h.forAll(0, n, (*locker).takeForAnHour)
 }
 
-// list is how long a page of LIST takes.
-func (h *holding) list() (time.Duration, error) {
+// list is how long a page of LIST takes, and what it costs.
+func (h *holding) list() (page time.Duration, costs pace, err error) {
 	c, err := redistest.Dial(h.proxy.Addr())
 	if err != nil {
-		return 0, err
+		return 0, pace{}, err
 	}
 	defer c.Close()
+	before, err := h.work(0)
+	if err != nil {
+		return 0, pace{}, err
+	}
 	var took []time.Duration
 	cursor := "0"
 	for range listedPages {
 		start := time.Now()
 		v, err := c.Try("LOCKCTL", "LIST", "CURSOR", cursor, "COUNT", "100")
 		if err != nil {
-			return 0, err
+			return 0, pace{}, err
 		}
 		if len(v.Elems) != 2 {
-			return 0, fmt.Errorf("LOCKCTL LIST: %v", v)
+			return 0, pace{}, fmt.Errorf("LOCKCTL LIST: %v", v)
 		}
 		took = append(took, time.Since(start))
-		cursor = v.Elems[0].Text
+		if cursor = v.Elems[0].Text; cursor == "0" {
+			break // what comes next is the first page again
+		}
 	}
-	return quantile(took, 0.5), nil
+	after, err := h.work(int64(len(took)))
+	return quantile(took, 0.5), after.since(before), err
 }
 
 // A watched field tells what its proxy and its nodes have in memory.

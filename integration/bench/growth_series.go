@@ -237,7 +237,7 @@ func (f *field) silent(p plan) (float64, error) {
 var overWaiters = growth{
 	name: "waiters", title: "More waiters in one line", cause: "waiters",
 	sizes: []int{1, 10, 100, 1000, 10_000}, from: 10,
-	text:  "Three lock nodes, one proxy; one more client than wait, all for one name: who has it gives it back, and stands in line again, where with one waiter there is nobody. Growth is counted from ten on. To stand in line is what each cost until all did. Memory is what the proxy's heap and stacks have more in use for each, its connection included.",
+	text: "Three lock nodes, one proxy; one more client than wait, all for one name: who has it gives it back, and stands in line again, where with one waiter there is nobody. Growth is counted from ten on. To stand in line is what each cost until all did. Memory is what the proxy's heap and stacks have more in use for each, its connection included.",
 	costs: append(paceCosts(0, 0),
 		cost{"CPU µs to stand in line", "CPU µs a cycle", "to stand in line", 0},
 		cost{"proxy KB a waiter", "proxy KB a waiter", "in use", 0}),
@@ -357,4 +357,65 @@ func (f *field) takeTurns(p plan, clients []cycler) (pace, error) {
 	}
 	end()
 	return middle(all), g.Wait()
+}
+
+const keptLease = 10 * time.Second
+
+var overKept = growth{
+	name: "kept", title: "More SESSION locks", cause: "SESSION locks",
+	sizes: []int{100, 1000, 10_000},
+	text:  fmt.Sprintf("Three lock nodes, one proxy, a hundred locks on each connection; leases of %v, which the proxy renews and nobody asks for. CPU is for each lock and lease. Memory is what the proxy's heap and stacks have more in use for each lock, a hundredth of a connection included.", keptLease),
+	costs: []cost{
+		{"proxy CPU µs a lock and lease", "CPU µs a lock and lease", "proxy", 0},
+		{"node CPU µs a lock and lease", "CPU µs a lock and lease", "all lock nodes", 0},
+		{"proxy KB a lock", "proxy KB a lock", "in use", 0},
+	},
+	measure: func(p plan, sizes []int, add func(int, ...float64)) error {
+		for _, n := range sizes {
+			if err := keepGrowing(n, add); err != nil {
+				return err
+			}
+		}
+		return nil
+	},
+}
+
+// keepGrowing has the proxy keep n locks for a while.
+func keepGrowing(n int, add func(int, ...float64)) error {
+	f, err := openWatched(3)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	before, err := f.inUse()
+	if err != nil {
+		return err
+	}
+	conns, err := keepAll(f.proxy.Addr(), n, n/100, keptLease)
+	defer func() {
+		for _, c := range conns {
+			_ = c.Close()
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	time.Sleep(keptLease / 3) // until renewing is all there is
+	start, err := f.work(0)
+	if err != nil {
+		return err
+	}
+	time.Sleep(keptLease * 2 / 3)
+	end, err := f.work(int64(n))
+	if err != nil {
+		return err
+	}
+	after, err := f.inUse()
+	if err != nil {
+		return err
+	}
+	leases := end.when.Sub(start.when).Seconds() / keptLease.Seconds()
+	spent := end.since(start)
+	add(n, spent.proxies/leases, spent.nodes/leases, (after-before)/float64(n)/1e3)
+	return nil
 }

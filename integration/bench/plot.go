@@ -121,11 +121,16 @@ func apartBy(at []float64, step float64) []float64 {
 // An axis shows values from least to most, logarithmically, from one place of the picture to another.
 type axis struct{ least, most, from, to float64 }
 
-// newAxis is an axis for these values, which it shows from a 1, 2 or 5 to another.
+// newAxis is an axis for these values, which it shows from a 1, 2 or 5 to another, a decade at least: less would make a
+// slope of what is none.
 func newAxis(values []float64, from, to float64) axis {
 	a := axis{least: round125(slices.Min(values)*1.0001, false), most: round125(slices.Max(values)*0.9999, true), from: from, to: to}
-	if a.least == a.most {
-		a.most = 10 * a.least
+	for up := true; a.most/a.least < 9.9; up = !up {
+		if up {
+			a.most = round125(a.most*1.001, true)
+		} else {
+			a.least = round125(a.least*0.999, false)
+		}
 	}
 	return a
 }

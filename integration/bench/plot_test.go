@@ -46,10 +46,11 @@ func TestAxis(t *testing.T) {
 		values, ticks []float64
 	}{
 		{[]float64{1, 9}, []float64{1, 2, 5, 10}},
-		{[]float64{130, 480}, []float64{100, 200, 500}},
+		{[]float64{130, 480}, []float64{100, 200, 500, 1000}},
+		{[]float64{60, 400}, []float64{50, 100, 200, 500}},
 		{[]float64{1, 10_000}, []float64{1, 10, 100, 1000, 10_000}},
 		{[]float64{20, 30_000}, []float64{100, 1000, 10_000}},
-		{[]float64{5, 5}, []float64{5, 10, 20, 50}},
+		{[]float64{5, 5}, []float64{2, 5, 10, 20}},
 	} {
 		a := newAxis(tt.values, 0, 100)
 		same := func(a, b float64) bool { return math.Abs(a-b) < b*1e-6 }
