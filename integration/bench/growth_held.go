@@ -2,10 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
-	"net/http"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -197,84 +193,63 @@ func (h *holding) list() (page time.Duration, costs pace, err error) {
 	return quantile(took, 0.5), after.since(before), err
 }
 
-// A watched field tells what its proxy and its nodes have in memory.
-type watched struct {
-	*field
-	admin string // the proxy's address for operators
+const keptLease = 10 * time.Second
+
+var overKept = growth{
+	name: "kept", title: "More SESSION locks", cause: "SESSION locks",
+	sizes: []int{100, 1000, 10_000},
+	text:  fmt.Sprintf("Three lock nodes, one proxy, a hundred locks on each connection; leases of %v, which the proxy renews and nobody asks for. CPU is for each lock and lease. Memory is what the proxy's heap and stacks have more in use for each lock, a hundredth of a connection included.", keptLease),
+	costs: []cost{
+		{"proxy CPU µs a lock and lease", "CPU µs a lock and lease", "proxy", 0},
+		{"node CPU µs a lock and lease", "CPU µs a lock and lease", "all lock nodes", 0},
+		{"proxy KB a lock", "proxy KB a lock", "in use", 0},
+	},
+	measure: func(p plan, sizes []int, add func(int, ...float64)) error {
+		for _, n := range sizes {
+			if err := keepGrowing(n, add); err != nil {
+				return err
+			}
+		}
+		return nil
+	},
 }
 
-func openWatched(nodes int, args ...string) (*watched, error) {
-	admin, err := redistest.FreeAddr()
+// keepGrowing has the proxy keep n locks for a while.
+func keepGrowing(n int, add func(int, ...float64)) error {
+	f, err := openWatched(3)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	f, err := openField(nodes, 1, append([]string{"--admin", admin, "--admin-pprof"}, args...)...)
-	return &watched{f, admin}, err
-}
-
-// inUse is how many bytes of heap and stacks the proxy has in use, right after two collections: pools are kept over one.
-func (w *watched) inUse() (float64, error) {
-	for range 2 {
-		if _, err := w.get("/debug/pprof/heap?gc=1"); err != nil {
-			return 0, err
-		}
-	}
-	metrics, err := w.get("/metrics")
+	defer f.close()
+	before, err := f.inUse()
 	if err != nil {
-		return 0, err
+		return err
 	}
-	return numberAfter(metrics, "go_memstats_heap_alloc_bytes ") + numberAfter(metrics, "go_memstats_stack_inuse_bytes "), nil
-}
-
-// scrape is how long one GET of /metrics takes.
-func (w *watched) scrape() (time.Duration, error) {
-	var took []time.Duration
-	for range 9 {
-		start := time.Now()
-		if _, err := w.get("/metrics"); err != nil {
-			return 0, err
+	conns, err := keepAll(f.proxy.Addr(), n, n/100, keptLease)
+	defer func() {
+		for _, c := range conns {
+			_ = c.Close()
 		}
-		took = append(took, time.Since(start))
-	}
-	return quantile(took, 0.5), nil
-}
-
-func (w *watched) get(path string) (string, error) {
-	r, err := http.Get("http://" + w.admin + path)
+	}()
 	if err != nil {
-		return "", err
+		return err
 	}
-	defer r.Body.Close()
-	text, err := io.ReadAll(r.Body)
-	if err == nil && r.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", path, r.Status)
+	time.Sleep(keptLease / 3) // until renewing is all there is
+	start, err := f.work(0)
+	if err != nil {
+		return err
 	}
-	return string(text), err
-}
-
-// numberAfter is the number behind a prefix of a line; 0 if there is none.
-func numberAfter(text, prefix string) (v float64) {
-	for line := range strings.Lines(text) {
-		if rest, ok := strings.CutPrefix(line, prefix); ok {
-			v, _ = strconv.ParseFloat(strings.TrimSpace(rest), 64)
-		}
+	time.Sleep(keptLease * 2 / 3)
+	end, err := f.work(int64(n))
+	if err != nil {
+		return err
 	}
-	return v
-}
-
-// dataSet is how many bytes a node has in use; the one with the most.
-func (w *watched) dataSet() (most float64, err error) {
-	for _, n := range w.nodes {
-		c, err := redistest.Dial(n.Addr())
-		if err != nil {
-			return 0, err
-		}
-		v, err := c.Try("INFO", "memory")
-		_ = c.Close()
-		if err != nil {
-			return 0, err
-		}
-		most = max(most, numberAfter(v.Text, "used_memory:"))
+	after, err := f.inUse()
+	if err != nil {
+		return err
 	}
-	return most, nil
+	leases := end.when.Sub(start.when).Seconds() / keptLease.Seconds()
+	spent := end.since(start)
+	add(n, spent.proxies/leases, spent.nodes/leases, (after-before)/float64(n)/1e3)
+	return nil
 }
