@@ -20,7 +20,7 @@ var overHeld = growth{
 		{"proxy CPU µs a cycle", "CPU µs", "proxy, a cycle", 0},
 		{"node CPU µs a cycle", "CPU µs", "nodes, a cycle", 0},
 		{"CPU µs to give one back", "CPU µs", "proxy, to give back", 0},
-		{"LIST CPU µs a page", "CPU µs", "all, a page of LIST", 0},
+		{"LIST CPU ms a page", "ms", "a page of LIST, CPU", 0},
 		{"LIST ms a page", "ms", "a page of LIST", 0},
 		{"scrape ms", "ms", "/metrics", 0},
 	},
@@ -100,7 +100,7 @@ func (h *holding) grow(p plan, n int, add func(int, ...float64)) error {
 	scrape, err := h.scrape()
 	if err == nil {
 		add(n, (proxyBytes-h.proxyBegan)/float64(n), (nodeBytes-h.nodeBegan)/float64(n), took.since(before).proxies,
-			cycle.proxies, cycle.nodes, back, listing.proxies+listing.nodes, 1e3*page.Seconds(), 1e3*scrape.Seconds())
+			cycle.proxies, cycle.nodes, back, (listing.proxies+listing.nodes)/1e3, 1e3*page.Seconds(), 1e3*scrape.Seconds())
 	}
 	return err
 }

@@ -151,10 +151,10 @@ func (f *field) rota(i, clients, n int, apart bool) (*rota, error) {
 var overConnections = growth{
 	name: "connections", title: "More connections", cause: "connections",
 	sizes: []int{10, 100, 1000, 10_000},
-	text:  "Three lock nodes, one proxy; ten clients that go round their shares of the connections, each of which has a name of its own. Memory is what the proxy's heap and stacks have more in use after a collection than before the first connection. The last column is of connections that are silent.",
+	text:  "Three lock nodes, one proxy; ten clients that go round their shares of the connections, each of which has a name of its own. Memory is what the proxy's heap and stacks have more in use after a collection than before the first connection. The last column is of all connections together when none asks for anything.",
 	costs: append(paceCosts(0, 0),
 		cost{"proxy KB a connection", "proxy KB a connection", "in use", 0},
-		cost{"CPU µs a second and silent connection", "", "", 0}),
+		cost{"proxy CPU ms a second, all silent", "", "", 1}),
 	measure: func(p plan, sizes []int, add func(int, ...float64)) error {
 		for _, n := range sizes {
 			if err := overConnectionsOf(p, n, add); err != nil {
@@ -197,9 +197,9 @@ func overConnectionsOf(p plan, n int, add func(int, ...float64)) error {
 	}
 	bytes := (after - before) / float64(n)
 	if n < few {
-		silent, bytes = unknown, unknown
+		bytes = unknown
 	}
-	add(n, is.rate, is.proxies, is.nodes, bytes/1e3, silent/float64(n))
+	add(n, is.rate, is.proxies, is.nodes, bytes/1e3, silent/1e3)
 	return nil
 }
 

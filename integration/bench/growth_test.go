@@ -92,7 +92,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestGrowths: each has two sizes at least, and a name of its own.
+// TestGrowths: each has two sizes at least, a name of its own, and colours for its curves.
 func TestGrowths(t *testing.T) {
 	var seen []string
 	for _, g := range growths {
@@ -100,6 +100,12 @@ func TestGrowths(t *testing.T) {
 			t.Errorf("%s: sizes %v, among %v", g.name, g.sizes, seen)
 		}
 		seen = append(seen, g.name)
+		curves := map[string]int{}
+		for _, c := range g.costs {
+			if curves[c.unit]++; c.unit != "" && curves[c.unit] > colours {
+				t.Errorf("%s: more than %d curves in %s", g.name, colours, c.unit)
+			}
+		}
 	}
 }
 

@@ -34,11 +34,14 @@ func slope(points []point) float64 {
 // upperHalf are the points from the middle one on.
 func upperHalf(points []point) []point { return points[(len(points)-1)/2:] }
 
-// A panel is one diagram of a picture, with curves of one unit.
+// A panel is one diagram of a picture, with curves of one unit, as many as there are colours at most.
 type panel struct {
 	unit   string
 	curves []curve
 }
+
+// colours is how many plotHead has.
+const colours = 4
 
 // Sizes in a picture, in its own unit.
 const (
@@ -80,7 +83,7 @@ func (p panel) draw(b *strings.Builder, cause string) {
 			xs, ys = append(xs, at.x), append(ys, at.y)
 		}
 	}
-	x, y := newAxis(xs, plotLeft, plotRight), newAxis(ys, plotBottom, plotTop)
+	x, y := newAxis(xs, 2, plotLeft, plotRight), newAxis(ys, 10, plotBottom, plotTop) // less than a decade would make a slope of what is none
 	for _, v := range x.ticks() {
 		fmt.Fprintf(b, "<path class=\"grid\" d=\"M%.1f %dV%d\"/><text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n", x.at(v), plotTop, plotBottom, x.at(v), plotBottom+17, count(v))
 	}
@@ -100,7 +103,7 @@ func (p panel) draw(b *strings.Builder, cause string) {
 		fmt.Fprintf(b, "<polyline class=\"curve c%d\" points=\"%s\"/>\n", i, strings.Join(line, " "))
 	}
 	for i, at := range apartBy(labels, labelStep) {
-		fmt.Fprintf(b, "<text class=\"f%d\" x=\"%d\" y=\"%.1f\">%s</text>\n", i, plotRight+8, at+4, html.EscapeString(p.curves[i].label))
+		fmt.Fprintf(b, "<text class=\"f%d\" x=\"%.1f\" y=\"%.1f\">%s</text>\n", i, x.at(slices.Max(xs))+8, at+4, html.EscapeString(p.curves[i].label))
 	}
 }
 
@@ -121,11 +124,10 @@ func apartBy(at []float64, step float64) []float64 {
 // An axis shows values from least to most, logarithmically, from one place of the picture to another.
 type axis struct{ least, most, from, to float64 }
 
-// newAxis is an axis for these values, which it shows from a 1, 2 or 5 to another, a decade at least: less would make a
-// slope of what is none.
-func newAxis(values []float64, from, to float64) axis {
+// newAxis is an axis for these values, which it shows from a 1, 2 or 5 to another, so many times as much at least.
+func newAxis(values []float64, times, from, to float64) axis {
 	a := axis{least: round125(slices.Min(values)*1.0001, false), most: round125(slices.Max(values)*0.9999, true), from: from, to: to}
-	for up := true; a.most/a.least < 9.9; up = !up {
+	for up := true; a.most/a.least < times*0.999; up = !up {
 		if up {
 			a.most = round125(a.most*1.001, true)
 		} else {

@@ -52,7 +52,7 @@ func TestAxis(t *testing.T) {
 		{[]float64{20, 30_000}, []float64{100, 1000, 10_000}},
 		{[]float64{5, 5}, []float64{2, 5, 10, 20}},
 	} {
-		a := newAxis(tt.values, 0, 100)
+		a := newAxis(tt.values, 10, 0, 100)
 		same := func(a, b float64) bool { return math.Abs(a-b) < b*1e-6 }
 		if got := a.ticks(); !slices.EqualFunc(got, tt.ticks, same) {
 			t.Errorf("%v: ticks %v, want %v", tt.values, got, tt.ticks)
@@ -65,6 +65,15 @@ func TestAxis(t *testing.T) {
 				t.Errorf("%v is not between %v and %v", v, a.least, a.most)
 			}
 		}
+	}
+}
+
+func TestAxis_Narrow(t *testing.T) {
+	if a := newAxis([]float64{1, 4}, 2, 0, 100); a.least != 1 || a.most != 5 {
+		t.Errorf("from %v to %v", a.least, a.most)
+	}
+	if a := newAxis([]float64{4, 4}, 2, 0, 100); a.least != 2 || a.most != 5 {
+		t.Errorf("of one value from %v to %v", a.least, a.most)
 	}
 }
 
