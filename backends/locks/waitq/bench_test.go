@@ -37,3 +37,27 @@ func BenchmarkTurn(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkReturn is a waiter that leaves unserved and comes back to its place, each in a line in turn.
+func BenchmarkReturn(b *testing.B) {
+	for _, n := range []int{10, 1000, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			q := still(n)
+			line := make([]*Waiter[string, *string], n)
+			join := func(i int) {
+				w, err := q.Join("job", fmt.Sprint("owner-", i), "1", nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				line[i] = w
+			}
+			for i := range line {
+				join(i)
+			}
+			for i := 0; b.Loop(); i = (i + 7919) % n {
+				q.Leave(line[i], false)
+				join(i)
+			}
+		})
+	}
+}

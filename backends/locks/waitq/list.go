@@ -11,7 +11,7 @@ func (q *Queues[K, V]) Len(k K) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if l := q.lines[k]; l != nil {
-		return l.waiters.Len()
+		return l.waiters.n
 	}
 	return 0
 }
@@ -38,8 +38,7 @@ func (q *Queues[K, V]) List(k K) (all []Entry[V]) {
 		return nil
 	}
 	now := q.opt.Now()
-	for e := l.waiters.Front(); e != nil; e = e.Next() {
-		w := e.Value.(*Waiter[K, V])
+	for w := range l.waiters.all() {
 		all = append(all, Entry[V]{w.Value, now - w.Since})
 	}
 	return all
@@ -63,21 +62,7 @@ func (q *Queues[K, V]) Place(k K, owner, req string) (ahead int, known Known, ok
 	if first == nil {
 		return 0, Known{}, false
 	}
-	return l.ahead(first), l.known, true
-}
-
-// ahead is how many stand before a waiter, counted from the nearer end: who has just joined is at the other one.
-func (l *line[K, V]) ahead(w *Waiter[K, V]) int {
-	before, behind := w.element.Prev(), w.element.Next()
-	for n := 0; ; n++ {
-		switch {
-		case before == nil:
-			return n
-		case behind == nil:
-			return l.waiters.Len() - 1 - n
-		}
-		before, behind = before.Prev(), behind.Next()
-	}
+	return l.waiters.ahead(first), l.known, true
 }
 
 // A Line is a line as others see it.
@@ -105,7 +90,7 @@ func (q *Queues[K, V]) view(k K) Line[K, V] {
 	}
 	if l := q.lines[k]; l != nil {
 		w := l.head()
-		view.Len, view.Known = l.waiters.Len(), l.known
+		view.Len, view.Known = l.waiters.n, l.known
 		view.Head = Entry[V]{w.Value, q.opt.Now() - w.Since}
 		view.Asleep = w.nextAsk != 0 && !w.asking && !l.woken
 	}
@@ -120,7 +105,7 @@ func (q *Queues[K, V]) Longest(most int, order func(a, b K) int) (longest []Line
 	lengths := make(map[*line[K, V]]int, len(q.lines))
 	for _, l := range q.lines {
 		all = append(all, l)
-		lengths[l] = l.waiters.Len()
+		lengths[l] = l.waiters.n
 	}
 	q.mu.Unlock()
 	// Sorted without the mutex, which every waiter needs; keys never change.

@@ -37,9 +37,7 @@ func TestOwners_AsInTheLine(t *testing.T) {
 
 func waitersOf(q *Queues[string, *string]) (all []*Waiter[string, *string]) {
 	if l := q.lines["job"]; l != nil {
-		for e := l.waiters.Front(); e != nil; e = e.Next() {
-			all = append(all, e.Value.(*Waiter[string, *string]))
-		}
+		all = slices.AppendSeq(all, l.waiters.all())
 	}
 	return all
 }

@@ -1,9 +1,6 @@
 package waitq
 
-import (
-	"container/list"
-	"time"
-)
+import "time"
 
 // placeFor is how long a waiter that has left may come back to its place.
 const placeFor = 2 * time.Second
@@ -64,23 +61,16 @@ func (q *Queues[K, V]) number(of placeKey[K]) uint64 {
 
 // insert puts a waiter in front of those that came after it, but never in front of a head that is asking. A head that
 // sleeps may be overtaken and is then no longer the head: see ErrOvertaken. The caller has mu.
-func (l *line[K, V]) insert(w *Waiter[K, V]) *list.Element {
-	e := l.waiters.Back()
-	for e != nil && e.Value.(*Waiter[K, V]).number > w.number {
-		e = e.Prev()
-	}
-	if e != nil {
-		return l.waiters.InsertAfter(w, e)
-	}
-	head := l.head()
-	switch {
-	case head == nil:
-		return l.waiters.PushFront(w)
+func (l *line[K, V]) insert(w *Waiter[K, V]) {
+	at, i, ok := l.waiters.behind(w.number)
+	switch head := l.head(); {
+	case ok || head == nil:
 	case head.asking:
-		return l.waiters.InsertAfter(w, l.waiters.Front())
+		i = 1
+	default:
+		head.head, head.nextAsk = make(chan struct{}), 0
+		l.notify() // wakes the head that is overtaken
+		close(w.head)
 	}
-	head.head, head.nextAsk = make(chan struct{}), 0
-	l.notify() // wakes the head that is overtaken
-	close(w.head)
-	return l.waiters.PushFront(w)
+	l.waiters.insert(at, i, w)
 }

@@ -100,7 +100,7 @@ func (q *Queues[K, V]) SetPoll(first, longest time.Duration) {
 // A line is the waiters for one key. It is guarded by Queues.mu.
 type line[K comparable, V any] struct {
 	key          K
-	waiters      list.List // of *Waiter, by their numbers, except a head that was asking when a waiter before it came back
+	waiters      row[K, V] // by their numbers, except a head that was asking when a waiter before it came back
 	known        Known     // by the last question
 	subscription *subscription[K, V]
 
@@ -118,7 +118,6 @@ type Waiter[K comparable, V any] struct {
 	First bool          // it was the head from the beginning, and may ask at once
 
 	line    *line[K, V]
-	element *list.Element
 	owner   string        // empty: no other waiter has this owner
 	req     string        // id of the request; empty: the waiter has no place to come back to
 	number  uint64        // of its place: the first that came has the smallest
@@ -161,10 +160,10 @@ func (q *Queues[K, V]) Join(k K, owner, req string, v V) (*Waiter[K, V], error) 
 		Key: k, Value: v, Since: now, line: l, owner: owner, req: req, number: q.number(placeKey[K]{k, owner, req}),
 		head: make(chan struct{}), reenter: make(chan struct{}, 1), wakeUps: make(chan struct{}, 1),
 	}
-	w.element = l.insert(w)
+	l.insert(w)
 	q.waiters++
 	q.addOwned(w)
-	if l.waiters.Len() == 1 {
+	if l.waiters.n == 1 {
 		w.First = l.subscription.backOff(now) <= 0
 		w.asking = w.First
 		close(w.head)
@@ -182,7 +181,7 @@ func (q *Queues[K, V]) Leave(w *Waiter[K, V], served bool) (left int, unused boo
 	if !served && w.owner != "" && w.req != "" {
 		q.keepPlace(w)
 	}
-	l.waiters.Remove(w.element)
+	l.waiters.remove(w)
 	q.waiters--
 	q.removeOwned(w)
 	switch next := l.head(); {
@@ -196,16 +195,11 @@ func (q *Queues[K, V]) Leave(w *Waiter[K, V], served bool) (left int, unused boo
 		close(next.head)
 		q.resume(next)
 	}
-	return l.waiters.Len(), w.offered
+	return l.waiters.n, w.offered
 }
 
 // head is nil if nobody is in line.
-func (l *line[K, V]) head() *Waiter[K, V] {
-	if e := l.waiters.Front(); e != nil {
-		return e.Value.(*Waiter[K, V])
-	}
-	return nil
-}
+func (l *line[K, V]) head() *Waiter[K, V] { return l.waiters.front() }
 
 // Close wakes all waiters with ErrClosed; none is parked any more.
 func (q *Queues[K, V]) Close() {
@@ -217,8 +211,8 @@ func (q *Queues[K, V]) Close() {
 	q.closed = true
 	close(q.done)
 	for _, l := range q.lines {
-		for e := l.waiters.Front(); e != nil; e = e.Next() {
-			q.resume(e.Value.(*Waiter[K, V]))
+		for w := range l.waiters.all() {
+			q.resume(w)
 		}
 	}
 }
