@@ -7,7 +7,7 @@
 --   {0, epoch}  the node has a larger epoch, or another set with this one     {-1, ...}  there is no node record
 -- Repeating it changes nothing. It works on nodes that do not vote, and does not count as use of a list by a proxy.
 if not word then return refusal end
-local how = ARGV[5]
+local how, following = ARGV[5], following()
 if how == 'set' then
   local epoch = tonumber(redis.call('HMGET', KEYS[3], 'epoch')[1])
   local to = tonumber(ARGV[6])

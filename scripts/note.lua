@@ -5,5 +5,5 @@
 local fence = tonumber(ARGV[5])
 local _, _, _, _, _, _, noted = fences()
 if fence > noted then redis.call('HSET', KEYS[2], 'm', int(fence)) end
-redis.call('PEXPIRE', KEYS[2], retention + maxttl)
+redis.call('PEXPIRE', KEYS[2], int(retention + maxttl))
 return refusal or {1}

@@ -32,12 +32,18 @@
 -- same atomic step as the call. Scripts have no shebang: without one, Redis refuses the first write of a script that may
 -- not write (OOM, READONLY, MISCONF) and no later one, so that nothing is left half done and a release works under OOM.
 local t = redis.call('TIME')
-local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local us = t[1] * 1000000 + t[2]
+local now = (us - us % 1000) / 1000
 local own, skew, retention = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 
--- int formats a fence, which has more digits than .. keeps. Times in ms need no format.
-local function int(n) return string.format('%.0f', n) end
+-- int formats a fence, which has more digits than .. keeps, or a time in ms: in two parts, since %.0f, and .., cost five times as
+-- much, and %d takes no more than 31 bits everywhere. What is no fence, as in a damaged counter, stays what it is.
+local function int(n)
+  if not (n >= 0 and n < 2^53) then return string.format('%.0f', n) end
+  local low = n % 100000000
+  if n == low then return string.format('%d', n) end
+  return string.format('%d%08d', (n - low) / 100000000, low)
+end
 
 local info = redis.pcall('INFO', 'replication')
 local replid = 'embedded' -- a server without this section forgets only with its process
@@ -48,10 +54,9 @@ elseif not string.find(info.err, 'is not supported', 1, true) then
   return info
 end
 
-local rec = redis.call('HMGET', KEYS[3], 'id', 'until', 'sync', 'g', 'floor', 'since', 'ttl', 'word', 'next',
-  'm' .. ARGV[1] .. ' ' .. ARGV[4])
+local rec = redis.call('HMGET', KEYS[3], 'id', 'until', 'sync', 'g', 'floor', 'ttl', 'word', 'm' .. ARGV[1] .. ' ' .. ARGV[4])
 local largest, floor = tonumber(rec[4] or '0'), tonumber(rec[5] or '0')
-local since, longest = tonumber(rec[6] or '0'), tonumber(rec[7] or '0')
+local word, longest = rec[7], tonumber(rec[6] or '0')
 
 -- maxttl is the largest max-ttl of the leases that may run here and of the proxy: a proxy with a smaller one must neither
 -- shorten those leases nor let the quarantine be shorter than they are.
@@ -70,12 +75,13 @@ end
 
 -- spoke notes that this proxy makes or keeps a lease (call is redis.call), or may do so (redis.pcall).
 local function spoke(call)
-  if maxttl == longest and rec[10] and now - rec[10] < 1000 and now >= tonumber(rec[10]) then return end
+  if maxttl == longest and rec[8] and now - rec[8] < 1000 and now >= tonumber(rec[8]) then return end
   if #over > 0 then call('HDEL', KEYS[3], unpack(over)) end
   call('HSET', KEYS[3], 'ttl', maxttl, 'm' .. ARGV[1] .. ' ' .. ARGV[4], now)
 end
 
-local word, following = rec[8], rec[9]
+-- following returns the word of the next set; false: there is none. Few calls need it.
+local function following() return redis.call('HMGET', KEYS[3], 'next')[1] end
 
 -- same reports whether two words name one list. If one says safe and the other available, the stricter one, safe, counts
 -- until an operator changes the set.
@@ -85,12 +91,14 @@ local function lenient(a) return not a or string.find(a, ' available ', 1, true)
 
 -- listed reports whether the proxy's list is the node's set, or the next one. It stores the proxy's word if that is stricter.
 local function listed()
-  if ARGV[4] == word or ARGV[4] == following then return true end
+  if ARGV[4] == word then return true end
+  local to_come = following()
+  if ARGV[4] == to_come then return true end
   if same(ARGV[4], word) then
     if lenient(word) and redis.pcall('HSET', KEYS[3], 'word', ARGV[4]) then word = ARGV[4] end
     return true
   end
-  return same(ARGV[4], following)
+  return same(ARGV[4], to_come)
 end
 
 local refusal
@@ -101,7 +109,7 @@ elseif not listed() then
   refusal = {-4, tonumber(set[1]), set[2] .. (set[3] and ', and to come ' .. set[3] or '')}
 else
   local quarantine, synced = tonumber(rec[2]), rec[3] == '1'
-  if rec[1] ~= replid and lenient(ARGV[4]) and lenient(word) and lenient(following) then
+  if rec[1] ~= replid and lenient(ARGV[4]) and lenient(word) and lenient(following()) then
     quarantine, synced, floor = 0, true, math.max(largest, us + skew)
     redis.call('HSET', KEYS[3], 'id', replid, 'until', '0', 'sync', '1', 'floor', int(floor))
   elseif rec[1] ~= replid then
@@ -201,7 +209,7 @@ end
 -- recall returns what this node remembers of a request (L or U, and the TAG) or of a hold (H, and the id); false: nothing.
 local function recall(request) return redis.call('GET', KEYS[3] .. ':' .. request) end
 
-local function remember(request, value) redis.call('SET', KEYS[3] .. ':' .. request, value, 'PX', maxttl + 60000) end
+local function remember(request, value) redis.call('SET', KEYS[3] .. ':' .. request, value, 'PX', int(maxttl + 60000)) end
 
 -- given_back reports whether a hold, or the request that took it, was given back here: it must not return, even if other
 -- nodes granted the request again.
@@ -237,28 +245,30 @@ end
 -- from the end of the longest lease so that a release need not prolong it. A damaged counter, which no proxy accepts, does
 -- not become the node's largest fence.
 local function raise(f, seen)
-  if not seen or f > seen then redis.call('HSET', KEYS[2], 'c', int(f)) end
-  redis.call('PEXPIRE', KEYS[2], retention + maxttl)
-  if f > largest and f < 2^53 then redis.call('HSET', KEYS[3], 'g', int(f)) end
+  local text = int(f)
+  if not seen or f > seen then redis.call('HSET', KEYS[2], 'c', text) end
+  redis.call('PEXPIRE', KEYS[2], int(retention + maxttl))
+  if f > largest and f < 2^53 then redis.call('HSET', KEYS[3], 'g', text) end
 end
 
 -- create writes the record of a grant with these holds, which all end at e.
 local function create(ids, grant, owner, e, fence, lineage, number, text, p)
-  local fields = {}
+  local fields, at, since = {}, int(e), int(now)
   for _, id in ipairs(ids) do
     fields[#fields + 1] = id
-    fields[#fields + 1] = e .. ' ' .. now
+    fields[#fields + 1] = at .. ' ' .. since
   end
-  redis.call('HSET', KEYS[1], 'o', owner, 'e', e, 'f', int(fence), 'a', grant, 'l', lineage, 's', number, 'i', text,
-    'g', now, 'p', p, unpack(fields))
-  redis.call('PEXPIREAT', KEYS[1], e)
+  redis.call('HSET', KEYS[1], 'o', owner, 'e', at, 'f', int(fence), 'a', grant, 'l', lineage, 's', number, 'i', text,
+    'g', since, 'p', p, unpack(fields))
+  redis.call('PEXPIREAT', KEYS[1], at)
   spoke(redis.call)
 end
 
 -- extend sets the end of the lease.
 local function extend(e)
-  redis.call('HSET', KEYS[1], 'e', e)
-  redis.call('PEXPIREAT', KEYS[1], e)
+  local at = int(e)
+  redis.call('HSET', KEYS[1], 'e', at)
+  redis.call('PEXPIREAT', KEYS[1], at)
   spoke(redis.call)
 end
 

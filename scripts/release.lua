@@ -130,7 +130,7 @@ if unlock and (not h or not mine) and (removed > 0 or fence >= (seen or 0)) then
   else
     redis.call('HSET', KEYS[2], 'c', top)
   end
-  redis.call('PEXPIRE', KEYS[2], retention + maxttl)
+  redis.call('PEXPIRE', KEYS[2], int(retention + maxttl))
 end
 for t in pairs(tags) do remember('L' .. t, int(fence)) end
 local counts = (removed > 0 or same and h) and not told

@@ -9,6 +9,7 @@
 if not refusal then return {1, largest, maxttl} end
 if refusal[1] ~= -3 or refusal[3] ~= ARGV[6] then return refusal end
 local at, heard = tonumber(ARGV[5]), tonumber(ARGV[7])
+local since = tonumber(redis.call('HMGET', KEYS[3], 'since')[1] or '0')
 if heard > maxttl then
   redis.call('HSET', KEYS[3], 'ttl', heard, 'm' .. int(heard) .. ' others', since)
   maxttl = heard

@@ -40,7 +40,7 @@ local removed, left, told, listeners, freed = 0, 0, false, 0, false
 		Name:   "no-quarantine",
 		Breaks: "a node that may have forgotten leases does not vote for max-ttl: it grants what another still has",
 		Edits: []Edit{
-			{"scripts/prologue.lua", "if rec[1] ~= replid and lenient(ARGV[4]) and lenient(word) and lenient(following) then", "if rec[1] ~= replid then"},
+			{"scripts/prologue.lua", "if rec[1] ~= replid and lenient(ARGV[4]) and lenient(word) and lenient(following()) then", "if rec[1] ~= replid then"},
 			{"scripts/register.lua", "if how == 'forgot' and not (lenient", "if false and not (lenient"},
 		},
 	},
