@@ -46,8 +46,8 @@ if h and h.present == 0 and how ~= 'plain' then
       end
     end
     if replaces then
-      local _, _, _, _, _, _, noted = fences()
-      if known > noted then redis.call('HSET', KEYS[2], 'm', ARGV[11]) end
+      local _, _, noted = fences('m')
+      if known > tonumber(noted or '0') then redis.call('HSET', KEYS[2], 'm', ARGV[11]) end
       alert(h.owner)
     end
     redis.call('DEL', KEYS[1])
@@ -57,7 +57,7 @@ elseif not h and replaces then
   return {0, '', 0, (fences())}
 end
 
-local c, seen, last = fences()
+local c, seen, last = fences('o')
 local fence = math.max(c + 1, math.min(math.max(proposal, us - skew), us + skew))
 if h then
   local ends = h.ends
@@ -77,6 +77,5 @@ if h then
 end
 
 create({hold}, hold, owner, now + ttl, fence, hold, '0', ARGV[8], '0 ' .. int(math.max(seen or 0, floor)))
-if last == owner then redis.call('HSET', KEYS[2], 'n', '1') end
-raise(fence, seen)
+if last == owner then raise(fence, seen, 'n', '1') else raise(fence, seen) end
 return {1, fence, 0, ttl, 1, hold, 0, hold}

@@ -3,7 +3,7 @@
 --   {1}  noted: replies about this or an earlier grant have noted = 1 from now on
 -- Repeating it changes nothing. A node that may not vote does it as well, and replies with its refusal.
 local fence = tonumber(ARGV[5])
-local _, _, _, _, _, _, noted = fences()
-if fence > noted then redis.call('HSET', KEYS[2], 'm', int(fence)) end
+local _, _, noted = fences('m')
+if fence > tonumber(noted or '0') then redis.call('HSET', KEYS[2], 'm', int(fence)) end
 redis.call('PEXPIRE', KEYS[2], int(retention + maxttl))
 return refusal or {1}

@@ -159,7 +159,8 @@ end
 -- holder reads the lock record: nil if the name is free or the lease has ended. present is the number of the holds
 -- ARGV[from] to ARGV[to] that are here, live or not; values has their values, or false. Of the field p, told is true if a
 -- renewal reinstated the grant here; before is F, nil if it is not known; alone is true if there is no +. An end beyond
--- now + max-ttl is set to that, so that a clock stepped back does not make a lock last for hours.
+-- now + max-ttl is set to that, so that a clock stepped back does not make a lock last for hours. A record that is alone has
+-- one hold: it was made by a LOCK.
 local function holder(from, to)
   local h = redis.call('HMGET', KEYS[1], 'o', 'e', 'f', 'a', 'l', 's', 'p', unpack(ARGV, from, to))
   if not h[1] then return nil end
@@ -228,25 +229,25 @@ local function add(h, from)
   for i, id in ipairs(ids) do
     if not there[i] and not given_back(id) then
       redis.call('HSET', KEYS[1], id, math.min(now + tonumber(ARGV[from + 2 * i - 1]), h.ends) .. ' ' .. now, 'p', entered(h))
+      h.alone = false
     end
   end
 end
 
 -- fences returns the largest fence that may have been issued for the name; the largest that this node has seen of the name,
--- nil if none; owner, fence and hold of the last release; whether that owner has had a grant since; and the largest fence
--- that was noted.
-local function fences()
-  local h = redis.call('HMGET', KEYS[2], 'c', 'o', 'f', 'a', 'n', 'm')
+-- nil if none; and these fields of KEYS[2], false where they are missing.
+local function fences(...)
+  local h = redis.call('HMGET', KEYS[2], 'c', ...)
   local seen = h[1] and tonumber(h[1]) or nil
-  return math.max(seen or largest, floor), seen, h[2], tonumber(h[3] or '0'), h[4], h[5] == '1', tonumber(h[6] or '0')
+  return math.max(seen or largest, floor), seen, unpack(h, 2)
 end
 
 -- raise stores f as the name's largest fence if it is above seen, and keeps the name's fences for their retention, counted
 -- from the end of the longest lease so that a release need not prolong it. A damaged counter, which no proxy accepts, does
--- not become the node's largest fence.
-local function raise(f, seen)
+-- not become the node's largest fence. With a larger fence other fields of KEYS[2] are stored.
+local function raise(f, seen, ...)
   local text = int(f)
-  if not seen or f > seen then redis.call('HSET', KEYS[2], 'c', text) end
+  if not seen or f > seen then redis.call('HSET', KEYS[2], 'c', text, ...) end
   redis.call('PEXPIRE', KEYS[2], int(retention + maxttl))
   if f > largest and f < 2^53 then redis.call('HSET', KEYS[3], 'g', text) end
 end

@@ -7,8 +7,8 @@
 -- fence is the largest one of the name when it is free. It writes nothing, but removes a record that has lapsed.
 if refusal then return refusal end
 local h = holder(1, 0)
-local c, _, owner, fence, _, since = fences()
-owner = owner or ''
+local c, _, owner, fence, since = fences('o', 'f', 'n')
+owner, fence, since = owner or '', tonumber(fence or '0'), since == '1'
 local before = (ARGV[5] or '') ~= '' and recall('U' .. ARGV[5]) or ''
 if not h then return {1, '', 0, c, '', 0, owner, fence, '', 0, 0, since and 1 or 0, before, ''} end
 local text = redis.call('HMGET', KEYS[1], 'i', 'g')

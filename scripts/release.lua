@@ -47,8 +47,8 @@ local final = first + tonumber(ARGV[11]) - 1
 local h = holder(first, final)
 local mine = h and h.owner == owner
 local same = mine and h.fence == fence and h.grant == grant
-local c, seen, last, lastfence, lasthold, _, noted = fences()
-noted = noted >= fence and 1 or 0
+local c, seen, lastfence, noted = fences('f', 'm')
+lastfence, noted = tonumber(lastfence or '0'), tonumber(noted or '0') >= fence and 1 or 0
 local done = request ~= '' and recall('U' .. request)
 local had, numbered = h and h.values or {}, h and h.fence or 0
 local before
@@ -67,8 +67,9 @@ for i = first, final do
   if t then tags[t] = true end
 end
 if asked and request ~= '' and not done and not tags[request] and recall('L' .. request) then return refusal or {6, noted} end
+local only = mine and h.alone and h.present > 0 -- it is given back
 local sure = mine and (h.fence == fence or h.present > 0 and (h.fence < fence or tag(ARGV[first])))
-if next(tags) and mine and (h.present > 0 or h.fence <= fence) then
+if next(tags) and mine and not only and (h.present > 0 or h.fence <= fence) then
   for _, id in ipairs(redis.call('HKEYS', KEYS[1])) do
     if tags[tag(id) or ''] then given[#given + 1] = id end
   end
@@ -76,7 +77,7 @@ end
 
 -- ending_without returns the end of the lease without the holds given back, and the number of holds left then.
 local function ending_without()
-  if #given <= final - first + 1 and h.present == redis.call('HLEN', KEYS[1]) - base then return 0, 0 end
+  if h.alone and only or #given <= final - first + 1 and h.present == redis.call('HLEN', KEYS[1]) - base then return 0, 0 end
   local gone, ends, n = {}, 0, 0
   for _, id in ipairs(given) do gone[id] = true end
   local ids, values = live(h.ends)
@@ -130,7 +131,8 @@ if unlock and (not h or not mine) and (removed > 0 or fence >= (seen or 0)) then
   else
     redis.call('HSET', KEYS[2], 'c', top)
   end
-  redis.call('PEXPIRE', KEYS[2], int(retention + maxttl))
+  -- the LOCK of a lease that nobody prolonged has kept the fences for as long as its end and the retention
+  if not (only and seen) then redis.call('PEXPIRE', KEYS[2], int(retention + maxttl)) end
 end
 for t in pairs(tags) do remember('L' .. t, int(fence)) end
 local counts = (removed > 0 or same and h) and not told
@@ -141,6 +143,7 @@ end
 if refusal then return refusal end
 if removed > 0 or same and h then return {1, noted, left, told and 1 or 0, listeners} end
 if before then return before end
+local _, _, last, lasthold = fences('o', 'a')
 if unlock and last == owner and (lastfence == fence or lasthold == ARGV[first]) then
   if ARGV[7] == 'finish' then remember('U' .. request, '0 ' .. int(fence) .. ' ' .. ARGV[first]) end
   return {2, noted}

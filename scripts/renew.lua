@@ -21,7 +21,8 @@ local shorten = ARGV[13] == '2'
 local h = holder(14, #ARGV)
 if h and (h.owner ~= owner or h.fence ~= fence or h.grant ~= grant) then return refusal or {0, h.owner, h.rest, h.fence} end
 
-local _, seen, _, _, _, _, last = fences()
+local _, seen, last = fences('m')
+last = tonumber(last or '0')
 local noted = last >= fence and 1 or 0
 local named, value, given = {}, {}, 0
 for i = 14, #ARGV do

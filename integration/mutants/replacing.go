@@ -20,7 +20,7 @@ var replacing = []Mutant{
 		Profile: "replacing",
 		Edits: []Edit{
 			{"backends/locks/quorum/acquire.go", "err = s.prepareReplace(ctx, &r)", "err = ctx.Err()"},
-			{"scripts/acquire.lua", "if known > noted then", "if false then"},
+			{"scripts/acquire.lua", "if known > tonumber(noted or '0') then", "if false then"},
 		},
 	},
 }

@@ -44,4 +44,22 @@ var Settling = []Mutant{
 		Rare:   true,
 		Edits:  []Edit{{"scripts/renew.lua", "'s', number, 'p', entered(h)}", "'s', number}"}},
 	},
+	{
+		Name:   "re-entry-leaves-no-trace",
+		Breaks: "a re-entry counts as an entry: else an UNLOCK takes the record for one with a single hold, and frees the name",
+		Rare:   true,
+		Edits:  []Edit{{"scripts/acquire.lua", "(now + ttl) .. ' ' .. now, 'p', entered(h))", "(now + ttl) .. ' ' .. now)"}},
+	},
+	{
+		Name:   "brought-hold-leaves-no-trace",
+		Breaks: "so does a hold that an UNLOCK brings",
+		Rare:   true,
+		Edits:  []Edit{{"scripts/prologue.lua", "      h.alone = false\n", ""}},
+	},
+	{
+		Name:   "release-of-a-prolonged-lease-keeps-no-fences",
+		Breaks: "fences stay for their retention after a release: only of a lease that nobody prolonged has the LOCK seen to that",
+		Rare:   true,
+		Edits:  []Edit{{"scripts/release.lua", "if not (only and seen) then redis.call('PEXPIRE'", "if not seen then redis.call('PEXPIRE'"}},
+	},
 }

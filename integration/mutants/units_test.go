@@ -20,7 +20,7 @@ func TestKeptNotices(t *testing.T) {
 
 // TestSettlingNotices: the tests of package quorum fail with every broken build.
 func TestSettlingNotices(t *testing.T) {
-	unitTestsNotice(t, Settling, Units{"backends/locks/quorum", "^TestLateVote|^TestUndo|^TestUnlock_CountsHolds"})
+	unitTestsNotice(t, Settling, Units{"backends/locks/quorum", "^TestLateVote|^TestUndo|^TestUnlock_CountsHolds|^TestRelease_(Spares|Keeps)"})
 }
 
 // TestUnitsNotice: the tests that are named fail with every broken build. Of those that the simulation might notice, but after

@@ -34,6 +34,34 @@ func TestRelease_LateAfterTheCounterExpired(t *testing.T) {
 	}
 }
 
+// TestRelease_KeepsTheFences: they stay for their retention after an UNLOCK, also if the LOCK that stored them is long ago,
+// since re-entries prolong the lease and store no fence, and if they were lost.
+func TestRelease_KeepsTheFences(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 1)
+	n := redistest.Open(t, nodes[0].Addr())
+	k := s.RedisKeys(locks.Key{DB: 0, Name: "job"})
+	stay := func(after string) {
+		t.Helper()
+		if left := n.Do(t, "PTTL", k.Fences).Int(); left < 600_000 {
+			t.Errorf("after %s the fences stay for %d ms", after, left)
+		}
+	}
+	lock(t, s, "job", "alice", 10*time.Second)
+	unlock(t, s, "job", "alice", 0)
+	stay("LOCK, UNLOCK")
+	lock(t, s, "job", "alice", 10*time.Second)
+	lock(t, s, "job", "alice", 10*time.Second)
+	unlock(t, s, "job", "alice", 1)
+	n.Do(t, "PEXPIRE", k.Fences, "60000")
+	unlock(t, s, "job", "alice", 0)
+	stay("a re-entry")
+	lock(t, s, "job", "alice", 10*time.Second)
+	n.Do(t, "DEL", k.Fences)
+	unlock(t, s, "job", "alice", 0)
+	stay("a loss")
+}
+
 // TestRestore_FloorOfAnEarlierQuarantine: fences read before a node's last quarantine was
 // over may be from before leases it has forgotten since.
 func TestRestore_FloorOfAnEarlierQuarantine(t *testing.T) {

@@ -267,6 +267,21 @@ func TestHold_AddedEndsNoLaterThanTheLease(t *testing.T) {
 	}
 }
 
+// TestRelease_SparesAHoldThatItBrings: the hold that made the record is given back, by a proxy that knows of another one which
+// this node lacks.
+func TestRelease_SparesAHoldThatItBrings(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 1)
+	n := redistest.Open(t, nodes[0].Addr())
+	k := s.RedisKeys(locks.Key{DB: 0, Name: "job"})
+	g := lock(t, s, "job", "alice", 20*time.Second)
+	v := n.Do(t, s.Command(scripts.Release, k, append(gives("alice", g, "unlock", ""), "brought", "10000")...)...)
+	if v.Elems[0].Int() != 1 || v.Elems[2].Int() != 1 || n.Do(t, "HEXISTS", k.Lock, "brought").Int() != 1 {
+		t.Errorf("%v, want 1 hold left", v)
+	}
+	unlock(t, s, "job", "alice", 0)
+}
+
 // TestUnlock_GoesByTheHoldsOwnValidity: a proxy remembers that another hold of the owner runs, which
 // was given back elsewhere. When a rival has had the name since, that memory proves nothing.
 func TestUnlock_GoesByTheHoldsOwnValidity(t *testing.T) {

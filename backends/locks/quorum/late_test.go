@@ -175,6 +175,9 @@ func TestUndo_KeepsAFenceThatWasTold(t *testing.T) {
 				t.Fatal("it was not entered again")
 			}
 			n.Do(t, s.Command(scripts.Release, k, gives("alice", locks.Grant{Fence: told, Hold: "SECOND"}, "unlock", "")...)...)
+			if n.Do(t, "HEXISTS", k.Lock, "FIRST").Int() != 1 {
+				t.Error("the first hold went with the other")
+			}
 			undo(t, s, n, "alice", "FIRST")
 			if f, largest := numbers(t, s, n); f != 0 || largest < told {
 				t.Errorf("record with fence %d, the largest fence is %d, and %d was told", f, largest, told)
