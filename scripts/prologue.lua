@@ -16,8 +16,9 @@
 --            ttl the largest max-ttl in use, in ms; word and list, the set of lock nodes that this node is in, as ARGV[4]
 --            has it and for people; next and nextlist, the set that proxies are changing to; epoch, the number of changes
 --            by an operator; changed, the time of the last one in ms; max 0, by which older proxies know a record of
---            another format; and for each max-ttl and word the time when a proxy with these last made or kept a lease, in
---            ms: "m60000 2 safe 9f3c"
+--            another format; about, a text for people of more than 64 bytes: with one Redis keeps the fields in a table, and
+--            does not look through a list for each of those below; and for each max-ttl and word the time when a proxy with
+--            these last made or kept a lease, in ms: "m60000 2 safe 9f3c"
 --   KEYS[3]:LTAG and KEYS[3]:UTAG  requests that are over. Strings that stay for max-ttl and a minute: L the fence of a
 --            hold that was given back; U of an unlock, the holds left, the fence, and the hold that it gave back
 --   KEYS[3]:HID  hold ID was given back. It stays as long: here the hold is neither granted nor reinstated any more

@@ -96,6 +96,17 @@ func TestScripts_ClockSteppedBackDoesNotProlongLease(t *testing.T) {
 	}
 }
 
+// TestScripts_NodeRecordIsATable: every script reads eight of its fields, and Redis would look through a list for each of them.
+func TestScripts_NodeRecordIsATable(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 1)
+	lock(t, s, "job", "alice", time.Second)
+	n := redistest.Open(t, nodes[0].Addr())
+	if got := n.Do(t, "OBJECT", "ENCODING", s.RedisKeys(locks.Key{Name: "job"}).Node).Text; got != "hashtable" {
+		t.Errorf("it is a %s", got)
+	}
+}
+
 // TestLock_QuorumStoresTheFence: one of two nodes that are up knows of a larger fence
 // than the other would give.
 func TestLock_QuorumStoresTheFence(t *testing.T) {
