@@ -250,7 +250,10 @@ local function raise(f, seen, ...)
   local text = int(f)
   if not seen or f > seen then redis.call('HSET', KEYS[2], 'c', text, ...) end
   redis.call('PEXPIRE', KEYS[2], int(retention + maxttl))
-  if f > largest and f < 2^53 then redis.call('HSET', KEYS[3], 'g', text) end
+  if f > largest and f < 2^53 then
+    redis.call('HSET', KEYS[3], 'g', text)
+    largest = f
+  end
 end
 
 -- create writes the record of a grant with these holds, which all end at e.

@@ -224,6 +224,7 @@ func (n *simNode) evalsha(a []string) any {
 	argv := a[2+keys:]
 	reply := runSim(n, p, a[2:2+keys], argv)
 	name := nameOf(a[0])
+	n.checkAlone(a[2])
 	r, ok := reply.([]any)
 	if name == "handover" && ok {
 		n.w.history.count("hand-overs")
@@ -247,6 +248,19 @@ func (n *simNode) ran(name, key string, argv []string, reply any) {
 	}
 	if n.w.trace {
 		n.w.history.log(nodeName(n.index), "", "%s %q -> %v", name, argv[4:], reply)
+	}
+}
+
+// checkAlone: a record that says that nobody entered it has one hold. A release relies on that.
+func (n *simNode) checkAlone(key string) {
+	k, holds := n.hash(key), 0
+	for _, f := range k.fields {
+		if len(f.name) > 1 {
+			holds++
+		}
+	}
+	if at := k.field("p"); at >= 0 && strings.HasPrefix(k.fields[at].value, "0 ") && holds != 1 {
+		n.w.history.blame(key, "the record on %s is not marked as entered, and has %d holds", nodeName(n.index), holds)
 	}
 }
 
