@@ -37,7 +37,7 @@ var growths = []growth{overNodes, overProxies, overProxiesOneName, overNames, ov
 // measureGrowth has each cause grow, and shows what it costs.
 func measureGrowth(p plan, page *report) error {
 	page.linef("\n## Growth\n")
-	page.linef("What one cycle of LOCK and UNLOCK, one lock, one connection costs, as their number grows. Growth is the exponent between the ends: the cost is as the cause to the power of it, 0 if each costs the same however many there are. Beside it the same from the middle of the sizes on, and the most that is right. CPU is user and system time of the proxies, and of all lock nodes together, medians of %d turns of %v; the rest is idle, or the clients'.\n", p.rounds, p.turn())
+	page.linef("What one cycle of LOCK and UNLOCK, one lock, one connection costs, as their number grows. Growth is the exponent between the ends: the cost is as the cause to the power of it, 0 if each costs the same however many there are. Beside it the same from the middle of the sizes on, and the most that is right; what is more than that by over %.2g is in bold. CPU is user and system time of the proxies, and of all lock nodes together, medians of %d turns of %v; the rest is idle, or the clients'.\n", unsure, p.rounds, p.turn())
 	for _, g := range growths {
 		if err := g.report(p, page); err != nil {
 			return fmt.Errorf("%s: %w", g.name, err)
