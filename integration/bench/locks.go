@@ -181,9 +181,9 @@ const bareHead = `
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local id = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
-local rec = redis.call('HMGET', KEYS[3], 'id', 'until', 'sync', 'g', 'floor', 'since', 'ttl', 'word', 'next', 'm60000 2 safe 0')
-local h = redis.call('HMGET', KEYS[1], 'o', 'e', 'f', 'l', 's')
-local c = tonumber(redis.call('HGET', KEYS[2], 'c') or '0')
+local rec = redis.call('HMGET', KEYS[3], 'id', 'until', 'sync', 'g', 'floor', 'ttl', 'word', 'm60000 2 safe 0')
+local h = redis.call('HMGET', KEYS[1], 'o', 'e', 'f', 'a', 'l', 's', 'p', ARGV[2])
+local c = tonumber(redis.call('HMGET', KEYS[2], 'c', 'o')[1] or '0')
 local function int(n) return string.format('%.0f', n) end
 `
 
@@ -192,26 +192,21 @@ local function int(n) return string.format('%.0f', n) end
 const bareAcquire = bareHead + `
 if h[1] and h[1] ~= ARGV[1] then return {0, h[1]} end
 local e = now + ARGV[3]
-redis.call('HSET', KEYS[1], 'o', ARGV[1], 'f', int(c + 1), 'l', id, 's', '0', 'i', '', 'g', int(now), 'e', '0')
-redis.call('HSETNX', KEYS[1], ARGV[2], int(now))
-redis.call('HSET', KEYS[1], 'e', int(e))
+redis.call('GET', KEYS[3] .. ':H' .. ARGV[2])
+redis.call('HSET', KEYS[1], 'o', ARGV[1], 'e', int(e), 'f', int(c + 1), 'a', ARGV[2], 'l', id, 's', '0', 'i', '', 'g', int(now),
+  'p', '0 0', ARGV[2], int(e))
 redis.call('PEXPIREAT', KEYS[1], int(e))
-redis.call('HGET', KEYS[2], 'o')
 redis.call('HSET', KEYS[2], 'c', int(c + 1))
 redis.call('PEXPIRE', KEYS[2], 600000)
 redis.call('HSET', KEYS[3], 'g', int(c + 1))
 return {1, c + 1}`
 
 const bareRelease = bareHead + `
-local removed = redis.call('HDEL', KEYS[1], ARGV[2])
-if redis.call('HLEN', KEYS[1]) > 7 then return 0 end
+if not h[8] then return 0 end
 redis.call('DEL', KEYS[1])
 redis.call('PUBLISH', KEYS[1], '')
-redis.call('HSET', KEYS[2], 'o', ARGV[1], 'a', ARGV[2], 'f', int(c))
-redis.call('HSET', KEYS[2], 'c', int(c + 1))
-redis.call('PEXPIRE', KEYS[2], 600000)
-redis.call('HSET', KEYS[3], 'g', int(c + 1))
-return removed`
+redis.call('HSET', KEYS[2], 'c', int(c + 1), 'o', ARGV[1], 'a', ARGV[2], 'f', int(c), 'n', '0')
+return 1`
 
 // bares opens n bare clients of the masters.
 func (g *ground) bares(n int) ([]cycler, error) {
