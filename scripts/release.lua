@@ -47,8 +47,8 @@ local final = first + tonumber(ARGV[11]) - 1
 local h = holder(first, final)
 local mine = h and h.owner == owner
 local same = mine and h.fence == fence and h.grant == grant
-local c, seen, lastfence, noted = fences('f', 'm')
-lastfence, noted = tonumber(lastfence or '0'), tonumber(noted or '0') >= fence and 1 or 0
+local c, seen, noted = fences('m')
+noted = tonumber(noted or '0') >= fence and 1 or 0
 local done = request ~= '' and recall('U' .. request)
 local had, numbered = h and h.values or {}, h and h.fence or 0
 local before
@@ -96,7 +96,6 @@ if asked and not before and same and h.present == 0 and #given == final - first 
   if by and by ~= name then return refusal or {5, noted, by} end
 end
 local by = asked and not mine and recall('H' .. ARGV[first])
-local too_late = (lastfence > fence or by and by ~= name) and 1 or 0
 local removed, left, told, listeners, freed = 0, 0, false, 0, false
 if mine and (h.present > 0 or #given > final - first + 1) and not (force and h.fence > fence) then
   local ends, n = ending_without()
@@ -143,10 +142,12 @@ end
 if refusal then return refusal end
 if removed > 0 or same and h then return {1, noted, left, told and 1 or 0, listeners} end
 if before then return before end
-local _, _, last, lasthold = fences('o', 'a')
+local _, _, last, lasthold, lastfence = fences('o', 'a', 'f')
+lastfence = tonumber(lastfence or '0')
 if unlock and last == owner and (lastfence == fence or lasthold == ARGV[first]) then
   if ARGV[7] == 'finish' then remember('U' .. request, '0 ' .. int(fence) .. ' ' .. ARGV[first]) end
   return {2, noted}
 end
+local too_late = (lastfence > fence or by and by ~= name) and 1 or 0
 if not h then return {0, noted, '', 0, c, too_late} end
 return {0, noted, h.owner, h.rest, c, too_late}
