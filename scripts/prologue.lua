@@ -65,7 +65,7 @@ local maxttl, over = own, {}
 if longest > own then
   local all = redis.call('HGETALL', KEYS[3])
   for i = 1, #all, 2 do
-    local ttl = tonumber(string.match(all[i], '^m(%d+) '))
+    local ttl = tonumber((string.match(all[i], '^m(%d+) ')))
     if ttl and tonumber(all[i + 1]) + ttl + 1000 > now then
       maxttl = math.max(maxttl, ttl)
     elseif ttl then
