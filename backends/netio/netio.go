@@ -39,7 +39,8 @@ type call struct {
 	p    []byte
 	n    int
 	err  error
-	run  func(fd uintptr) bool // for RawConn: reports whether not to wait
+	wait func(fd uintptr) bool // for RawConn: makes the call, and reports whether not to wait; of reading
+	now  func(fd uintptr)      // for RawConn: makes the call
 }
 
 // maxCall bounds the bytes of one unannounced call, and so its time.
@@ -53,8 +54,9 @@ func Wrap(nc net.Conn) *Conn {
 			c.raw = raw
 		}
 	}
-	c.read.run = func(fd uintptr) bool { return c.read.tryRead(fd) }
-	c.write.run = func(fd uintptr) bool { c.write.do(syscall.SYS_WRITE, fd); return true }
+	c.read.wait = func(fd uintptr) bool { return c.read.tryRead(fd) }
+	c.read.now = func(fd uintptr) { c.read.tryRead(fd) }
+	c.write.now = func(fd uintptr) { c.write.do(syscall.SYS_WRITE, fd) }
 	return c
 }
 
@@ -129,19 +131,22 @@ func (c *Conn) ReadInto(b Buffer) (int, error) {
 	return c.readSocket()
 }
 
-// ReadNow is ReadInto for what has arrived, whatever the deadline: it returns 0 and no error if nothing has. A connection
-// that is no socket is not read.
-func (c *Conn) ReadNow(b Buffer) (int, error) {
+// ReadNow is ReadInto for what has arrived, whatever the deadline: it returns 0 and no error if nothing has. more reports
+// that the space was filled, so that more may have arrived. A connection that is no socket is not read.
+func (c *Conn) ReadNow(b Buffer) (n int, more bool, err error) {
 	if c.raw == nil {
-		return 0, nil
+		return 0, false, nil
 	}
 	c.read.into, c.read.n, c.read.err = b, 0, nil
-	return c.endRead(c.raw.Control(func(fd uintptr) { c.read.run(fd) }))
+	failed := c.raw.Control(c.read.now)
+	more = c.read.n > 0 && c.read.n == min(len(c.read.p), maxCall)
+	n, err = c.endRead(failed)
+	return n, more, err
 }
 
 func (c *Conn) readSocket() (int, error) {
 	c.read.n, c.read.err = 0, nil
-	return c.endRead(c.raw.Read(c.read.run))
+	return c.endRead(c.raw.Read(c.read.wait))
 }
 
 // endRead returns what a read has come to; err is that of its RawConn.
@@ -180,7 +185,7 @@ func (c *call) tryRead(fd uintptr) bool {
 func (c *Conn) TryWrite(p []byte) (n int, err error) {
 	for n < len(p) {
 		c.write.p, c.write.n, c.write.err = p[n:], 0, nil
-		err = c.raw.Write(c.write.run)
+		err = c.raw.Control(c.write.now)
 		c.write.p = nil
 		if err == nil {
 			err = c.write.err

@@ -80,14 +80,14 @@ func TestReadNow(t *testing.T) {
 	c := Wrap(a)
 	a.SetReadDeadline(time.Unix(1, 0))
 	var buf lent
-	if n, err := c.ReadNow(&buf); n != 0 || err != nil || buf.released != 1 {
+	if n, _, err := c.ReadNow(&buf); n != 0 || err != nil || buf.released != 1 {
 		t.Errorf("nothing has arrived: %d, %v, released %d times", n, err, buf.released)
 	}
 	b.Write([]byte("in time"))
 	var n int
 	var err error
 	for end := time.Now().Add(10 * time.Second); n == 0 && err == nil && time.Now().Before(end); {
-		n, err = c.ReadNow(&buf)
+		n, _, err = c.ReadNow(&buf)
 	}
 	if err != nil || string(buf.p[:n]) != "in time" {
 		t.Errorf("got %q, %v", buf.p[:n], err)
@@ -97,13 +97,13 @@ func TestReadNow(t *testing.T) {
 	}
 	b.Close()
 	for end := time.Now().Add(10 * time.Second); err == nil && time.Now().Before(end); {
-		n, err = c.ReadNow(&buf)
+		n, _, err = c.ReadNow(&buf)
 	}
 	if n != 0 || err != io.EOF {
 		t.Errorf("at the end: %d, %v", n, err)
 	}
 	left, _ := net.Pipe()
-	if n, err := Wrap(left).ReadNow(&buf); n != 0 || err != nil {
+	if n, _, err := Wrap(left).ReadNow(&buf); n != 0 || err != nil {
 		t.Errorf("no socket: %d, %v", n, err)
 	}
 }
