@@ -160,7 +160,7 @@ func (cs *conns) flushBatch() {
 	cs.batch, cs.batched = nil, 0
 	if cs.mode == onPassthrough {
 		cs.replies.ExpectUncounted()
-		c.Send(run, 0, cs.replies) // if it fails, connLost has closed the client
+		cs.replies.SendUncounted(c, run)
 		return
 	}
 	cs.replies.Expect(c, n)

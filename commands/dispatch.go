@@ -82,7 +82,7 @@ func (s *Session) TryPart(name, raw []byte) bool {
 		s.publishInfo()
 	}
 	s.flushBatches()
-	s.pinned.Send(raw, 0, s.replies) // if it fails, connLost has closed the client
+	s.replies.SendUncounted(s.pinned, raw)
 	return true
 }
 

@@ -161,6 +161,13 @@ func (s *Session) authenticated() bool {
 // Closing reports whether the client asked to be disconnected: no more commands.
 func (s *Session) Closing() bool { return s.closing || s.end.Ended() }
 
+// Flushes gather what sessions send that one goroutine runs in turn.
+type Flushes = upstream.Flushes
+
+// Gather leaves it to f to write what the session sends: then neither Try nor Flush waits for an upstream that does not
+// read. With nil, as at first, it is written as it is sent.
+func (s *Session) Gather(f *Flushes) { s.replies.Gather(f) }
+
 // Flush sends what Try has gathered. It is false when the client is gone.
 func (s *Session) Flush() bool {
 	if s.shown.command != nil || s.shown.changed {

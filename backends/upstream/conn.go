@@ -168,19 +168,24 @@ func (c *Conn) MarkUsed() {
 // Send writes commands, a copy of p, to which n replies will go to s, or the Fail of
 // these. If it returns an error, nothing was sent and s is not called. It blocks only
 // while the upstream does not read and more than maxQueued bytes are queued.
-func (c *Conn) Send(p []byte, n int, s Sink) error {
-	return c.send(p, pending{to: s, n: n}, nil, sending{use: true})
+func (c *Conn) Send(p []byte, n int, s Sink) error { return c.SendLater(nil, p, n, s) }
+
+// SendLater is Send which never blocks, and what it does not write at once f.Flush does. If f
+// is nil it is Send.
+func (c *Conn) SendLater(f *Flushes, p []byte, n int, s Sink) error {
+	return c.send(p, pending{to: s, n: n}, nil, sending{use: true, later: f})
 }
 
-// SendEach is Send with one reply for each of sinks.
-func (c *Conn) SendEach(p []byte, sinks []Sink) error {
-	return c.send(p, pending{}, sinks, sending{use: true})
+// SendEach is SendLater with one reply for each of sinks.
+func (c *Conn) SendEach(f *Flushes, p []byte, sinks []Sink) error {
+	return c.send(p, pending{}, sinks, sending{use: true, later: f})
 }
 
 // sending is how commands are sent.
 type sending struct {
-	use    bool // the connection counts as used: they are not the pool's own
-	beside bool // another goroutine writes them: send does not block, and fails with errFull where it would
+	use    bool     // the connection counts as used: they are not the pool's own
+	beside bool     // another goroutine writes them: send does not block, and fails with errFull where it would
+	later  *Flushes // not nil: who writes them, without blocking
 }
 
 // send is Send for all, and SendEach for each.
@@ -192,6 +197,10 @@ func (c *Conn) send(p []byte, all pending, each []Sink, how sending) error {
 		return errFull
 	}
 	for len(c.queue) > maxQueued && c.err == nil {
+		if how.later != nil {
+			how.later.congested = c
+			break
+		}
 		c.room.Wait()
 	}
 	if c.err != nil && c.settled {
@@ -215,6 +224,12 @@ func (c *Conn) send(p []byte, all pending, each []Sink, how sending) error {
 		c.flushing = true
 		c.traffic.Wrote(len(p))
 		c.mu.Unlock()
+		if how.later != nil {
+			if c.writeNow(p, false) {
+				c.flushNow()
+			}
+			return nil
+		}
 		if err := c.write(p); err != nil {
 			c.end(err)
 		}
@@ -232,6 +247,10 @@ func (c *Conn) send(p []byte, all pending, each []Sink, how sending) error {
 	}
 	c.mu.Unlock()
 	if how.beside {
+		return nil
+	}
+	if how.later != nil {
+		how.later.conns = append(how.later.conns, c)
 		return nil
 	}
 	if !c.shared {

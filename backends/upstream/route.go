@@ -30,7 +30,7 @@ func (c *Conn) read() {
 			return
 		}
 		if !c.shared {
-			c.awaitRoom()
+			c.awaitOwner()
 		}
 	}
 }
@@ -43,9 +43,9 @@ func (c *Conn) endBatch() {
 	c.batch = c.batch[:0]
 }
 
-// awaitRoom returns when the owner takes more bytes, or the upstream has hung up: then
+// awaitOwner returns when the owner takes more bytes, or the upstream has hung up: then
 // there is little more to read.
-func (c *Conn) awaitRoom() {
+func (c *Conn) awaitOwner() {
 	c.mu.Lock()
 	owner := c.owner
 	c.mu.Unlock()

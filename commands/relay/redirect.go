@@ -138,7 +138,7 @@ func (d *Redirector) send(m redirected) {
 		sinks = []upstream.Sink{c, c}
 	}
 	c.r.mu.Unlock()
-	if err := conn.SendEach(raw, sinks); err != nil {
+	if err := conn.SendEach(nil, raw, sinks); err != nil {
 		for _, s := range sinks {
 			s.Fail(conn, 1, false, err)
 		}

@@ -9,15 +9,26 @@ import (
 // Send sends commands whose n replies have their places already. If it fails they get what
 // AppendLost says.
 func (r *Replies) Send(c *upstream.Conn, raw []byte, n int) {
-	if err := c.Send(raw, n, r); err != nil {
+	if err := c.SendLater(r.later, raw, n, r); err != nil {
 		r.Fail(c, n, false, err)
 	}
 }
 
+// SendUncounted sends commands whose replies are not counted.
+func (r *Replies) SendUncounted(c *upstream.Conn, raw []byte) {
+	c.SendLater(r.later, raw, 0, r) // if it fails, Fail closes the client
+}
+
+// Gather has f write what is sent from now on; with nil, sends write it themselves.
+func (r *Replies) Gather(f *upstream.Flushes) { r.later = f }
+
+// Gathered is the Flushes of Gather.
+func (r *Replies) Gathered() *upstream.Flushes { return r.later }
+
 // SendRequest gives the reply to a request its place, and sends it on conn.
 func (r *Replies) SendRequest(conn *upstream.Conn, c *Request) {
 	r.ExpectRequest(c)
-	if err := conn.SendEach(c.Raw, []upstream.Sink{c}); err != nil {
+	if err := conn.SendEach(r.later, c.Raw, []upstream.Sink{c}); err != nil {
 		c.Fail(conn, 1, false, err)
 	}
 }
