@@ -17,7 +17,8 @@ import (
 type output struct {
 	nc      *netio.Conn
 	traffic *metrics.Traffic
-	max     int // most bytes queued for a client that does not read
+	max     int    // most bytes queued for a client that does not read
+	dying   func() // called when nothing can be written any more; may be nil
 
 	writer sync.WaitGroup
 
@@ -88,6 +89,9 @@ func (o *output) writeQueue() {
 				o.nc.CloseWrite()
 			case finished:
 				o.nc.Close()
+				if o.dying != nil {
+					o.dying()
+				}
 			}
 			return
 		}
@@ -208,5 +212,8 @@ func (o *output) killLocked() {
 		o.queue = nil
 		o.signalRoomLocked()
 		o.nc.Abort()
+		if o.dying != nil {
+			o.dying()
+		}
 	}
 }

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"net"
 	"os"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/netio"
+	"github.com/lockproxy/lockproxy/proxy/request"
 )
 
 const (
@@ -23,25 +23,28 @@ const (
 )
 
 // read reads once and handles what came. It is false when no more is to be read.
-func (s *session) read(ctx context.Context) bool {
+func (s *session) read() bool {
 	s.mu.Lock()
 	working := s.working
 	s.mu.Unlock()
 	if working {
-		return s.readBacklog(ctx)
+		return s.readBacklog()
 	}
 	n, err := s.readOnce(s.requests)
 	if err != nil {
 		return s.onlyIdle(err, s.cmds.Busy)
 	}
 	s.requests.Filled(n)
-	return s.handleRequests(ctx)
+	return s.handleRequests()
 }
 
 // readOnce reads within the idle timeout, or within drainQuiet while the server drains. When that ends by drainDeadline it
 // reads what has arrived by then, so that no pipeline is cut which has arrived as a whole.
 func (s *session) readOnce(into netio.Buffer) (int, error) {
 	if idle := s.srv.opt.IdleTimeout; idle > 0 || s.draining.Load() {
+		if s.idleOver.Swap(false) {
+			idle = 1
+		}
 		if idle > 0 {
 			s.nc.SetReadDeadline(time.Now().Add(idle))
 		}
@@ -55,7 +58,7 @@ func (s *session) readOnce(into netio.Buffer) (int, error) {
 	n, err := s.nc.ReadInto(into)
 	lastCall := s.lastCall.Load() && s.arrived <= maxBacklog
 	if err != nil && lastCall {
-		if n, err = s.nc.ReadNow(into); n == 0 {
+		if n, _, err = s.nc.ReadNow(into); n == 0 {
 			err = cmp.Or(err, net.ErrClosed)
 		}
 		s.arrived += n
@@ -79,28 +82,41 @@ func (s *session) onlyIdle(err error, busy func() bool) bool {
 
 // handleRequests runs the requests that have arrived in whole, up to the first that may
 // have to wait: with that the worker becomes the owner. It is false at the end of the
-// session.
-func (s *session) handleRequests(ctx context.Context) bool {
+// session, and on a loop where it would have to wait: then first is set.
+func (s *session) handleRequests() bool {
+	s.cmds.Gather(s.gather)
+	req, waits, on := s.tryRequests()
+	s.cmds.Gather(nil)
+	if waits {
+		s.mu.Lock()
+		s.working = true
+		s.mu.Unlock()
+		s.srv.goWork(func() { s.work(req.Raw, req.Args) })
+	}
+	return on
+}
+
+// tryRequests runs the requests that need not wait. waits reports that req may have to.
+func (s *session) tryRequests() (req request.Request, waits, on bool) {
 	for {
 		s.requests.Restrict(s.cmds.Restricted())
 		req, ok, err := s.requests.Next()
 		switch {
+		case err != nil && s.gather != nil:
+			s.first = s.handleRequests
+			return req, false, false
 		case err != nil:
 			s.cmds.Refuse("ERR " + err.Error())
-			return false
+			return req, false, false
 		case !ok:
 			s.sendPart()
-			return s.cmds.Flush()
+			return req, false, s.cmds.Flush()
 		case req.Rest:
 			s.cmds.Rest(req.Raw)
 		case !s.cmds.Try(req.Raw, req.Args):
-			s.mu.Lock()
-			s.working = true
-			s.mu.Unlock()
-			s.srv.goWork(func() { s.work(ctx, req.Raw, req.Args) })
-			return true
+			return req, true, true
 		case s.cmds.Closing():
-			return false
+			return req, false, false
 		}
 	}
 }
@@ -147,12 +163,16 @@ func (b *readAheadBuffer) filled(n int) []byte {
 }
 
 // readBacklog is read while the worker may be the owner.
-func (s *session) readBacklog(ctx context.Context) bool {
+func (s *session) readBacklog() bool {
 	n, err := s.readOnce(&s.readAhead)
 	if err != nil {
 		return s.onlyIdle(err, func() bool { return true })
 	}
-	data := s.readAhead.filled(n)
+	return s.handleBacklog(s.readAhead.filled(n))
+}
+
+// handleBacklog handles data that was read while the worker may have been the owner.
+func (s *session) handleBacklog(data []byte) bool {
 	s.mu.Lock()
 	if s.working && len(s.backlog) > maxBacklog {
 		stop := s.watchHangUp()
@@ -163,24 +183,30 @@ func (s *session) readBacklog(ctx context.Context) bool {
 	}
 	if s.working {
 		s.backlog = append(s.backlog, data...)
-		s.unparkLocked(ctx)
+		s.unparkLocked()
 		s.mu.Unlock()
 		return true
 	}
 	s.mu.Unlock()
-	return s.handleReadAhead(ctx, data)
+	return s.handleReadAhead(data)
+}
+
+func (s *session) backlogFull() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.working && len(s.backlog) > maxBacklog
 }
 
 // handleReadAhead handles data that was read while the worker was the owner, after that has ended.
-func (s *session) handleReadAhead(ctx context.Context, data []byte) bool {
+func (s *session) handleReadAhead(data []byte) bool {
 	for len(data) > 0 {
-		if data = s.feed(data); !s.handleRequests(ctx) {
+		if data = s.feed(data); !s.handleRequests() {
 			return false
 		}
 		s.mu.Lock()
 		if s.working && len(data) > 0 { // the worker was started just now
 			s.backlog = append(s.backlog, data...)
-			s.unparkLocked(ctx)
+			s.unparkLocked()
 			data = nil
 		}
 		s.mu.Unlock()

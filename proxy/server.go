@@ -6,7 +6,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,6 +44,8 @@ type Options struct {
 	// DrainTimeout is how long running commands may take once the server drains; 0 means
 	// 10 s.
 	DrainTimeout time.Duration
+	// Goroutines has a goroutine read from each client, in place of event loops, which only Linux has.
+	Goroutines bool
 	// Log gets nothing that clients sent; nil means slog.Default().
 	Log *slog.Logger
 }
@@ -61,6 +65,12 @@ type Server struct {
 	jobs     chan func()    // for workers
 	idle     atomic.Int64   // workers that wait for a job
 
+	loopsOnce sync.Once // startLoops
+	loops     []*loop
+
+	mu  sync.Mutex
+	all map[*session]struct{} // that have not ended
+
 	accepted, refused, unsecured atomic.Int64
 	ends                         [len(reasons)]atomic.Int64
 	traffic                      metrics.Shards[metrics.Traffic]
@@ -77,7 +87,7 @@ func New(opt Options, cmds *commands.Dispatcher) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{opt: opt, cmds: cmds, ln: ln, rules: request.Limits{Bulk: int(opt.MaxBulk)}.Rules(), quiet: drainQuiet, jobs: make(chan func())}
+	s := &Server{opt: opt, cmds: cmds, ln: ln, rules: request.Limits{Bulk: int(opt.MaxBulk)}.Rules(), quiet: drainQuiet, jobs: make(chan func()), all: map[*session]struct{}{}}
 	s.draining, s.drain = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -168,6 +178,12 @@ func (s *Server) beginDrain() {
 	by := time.Now().Add(s.opt.DrainTimeout)
 	s.drainBy.CompareAndSwap(nil, &by)
 	s.drain()
+	s.mu.Lock()
+	all := slices.Collect(maps.Keys(s.all))
+	s.mu.Unlock()
+	for _, one := range all {
+		one.startDrain()
+	}
 	s.cmds.Drain()
 }
 
@@ -177,6 +193,7 @@ func (s *Server) beginDrain() {
 func (s *Server) await() {
 	defer time.AfterFunc(s.opt.DrainTimeout+time.Second, s.cmds.CloseUpstream).Stop()
 	s.sessions.Wait()
+	s.closeLoops()
 	s.cmds.Wait()
 }
 
@@ -198,9 +215,30 @@ func (s *Server) admit(nc net.Conn) {
 	}
 	id := s.cmds.NextID() // here, so that ids are in the order of connecting
 	s.sessions.Go(func() {
-		defer s.clients.Add(-1)
 		if nc, ok := s.secure(nc); ok {
 			serve(s, netio.Wrap(nc), id)
+		} else {
+			s.clients.Add(-1)
 		}
 	})
+}
+
+// addSession has a session drain with the server. It comes before removeSession. (As callbacks of the draining context
+// sessions would need 600 bytes more, each.)
+func (s *Server) addSession(one *session) {
+	s.sessions.Add(1)
+	s.mu.Lock()
+	s.all[one] = struct{}{}
+	s.mu.Unlock()
+	if s.Draining() {
+		one.startDrain()
+	}
+}
+
+func (s *Server) removeSession(one *session) {
+	s.mu.Lock()
+	delete(s.all, one)
+	s.mu.Unlock()
+	s.clients.Add(-1)
+	s.sessions.Done()
 }

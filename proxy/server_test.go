@@ -151,7 +151,7 @@ func openWithLog(t *testing.T, opt Options, log *slog.Logger) *testServer {
 	if opt.Listen == "" {
 		opt.Listen = "127.0.0.1:0"
 	}
-	opt.Log = log
+	opt.Log, opt.Goroutines = log, opt.Goroutines || withGoroutines
 	h.Server, err = New(opt, commands.New(commands.Options{Upstream: h.up, Verbs: lockcmd.Options{Locker: h.locks}, Log: log}))
 	if err != nil {
 		t.Fatal(err)

@@ -16,11 +16,14 @@ import (
 type session struct {
 	// Fixed by serve.
 	srv        *Server
+	id         int64
 	nc         *netio.Conn
 	out        *output
 	traffic    *metrics.Traffic
 	since      time.Time
-	clientLeft func() // ends what the client waits for
+	ctx        context.Context // of all it does
+	over       func()          // ends ctx
+	clientLeft func()          // ends what the client waits for
 
 	// The owner's.
 	requests *request.Parser
@@ -30,6 +33,7 @@ type session struct {
 	readAhead readAheadBuffer // what it reads into while it is not the owner
 	idled     bool            // nothing came for the idle timeout
 	arrived   int             // bytes read since lastCall
+	onLoop
 
 	// Shared.
 	stopped    atomic.Bool // no more input is read, but for lastCall
@@ -61,12 +65,21 @@ const (
 	hangUpGrace = 500 * time.Millisecond
 )
 
-func newSession(srv *Server, nc *netio.Conn, id int64, present context.Context) *session {
+// newSession begins a session. Two contexts bound it: present, which the commands get, ends when the client has left; ctx,
+// for everything else, outlives it by closeGrace, since a client that closed its sending half still wants its replies. A
+// drain leaves both DrainTimeout from its beginning.
+func newSession(srv *Server, nc *netio.Conn, id int64) *session {
 	traffic := srv.traffic.For(uint64(id))
-	s := &session{srv: srv, nc: nc, traffic: traffic, since: time.Now(), out: newOutput(nc, traffic, int(srv.opt.MaxOutput))}
+	s := &session{srv: srv, id: id, nc: nc, traffic: traffic, since: time.Now(), out: newOutput(nc, traffic, int(srv.opt.MaxOutput))}
 	s.changed.L = &s.mu
+	s.out.dying = s.leaveLoop
 	s.requests = request.New(srv.rules)
+	// Not the one's child: a context that has one costs 350 bytes more.
+	ctx, over := context.WithCancel(context.Background())
+	present, leave := context.WithCancel(context.Background())
 	s.cmds = srv.cmds.NewSession(present, s.out, peerOf(nc, id))
+	s.ctx, s.over = ctx, func() { leave(); over() }
+	s.clientLeft = func() { leave(); s.cmds.EndLocks() }
 	return s
 }
 
@@ -85,25 +98,22 @@ func peerOf(nc *netio.Conn, id int64) commands.Peer {
 	}}
 }
 
-// serve runs a session, as its reader. It returns when the client has left or is
-// disconnected, and everything the session had is given up.
-//
-// Two contexts bound it: present ends when the client has left; ctx, for everything else,
-// outlives it by closeGrace, since a client that closed its sending half still wants its
-// replies. A drain leaves both DrainTimeout from its beginning.
+// serve begins a session, whose reader is a loop or this goroutine. Exactly one call of end ends it.
 func serve(srv *Server, nc *netio.Conn, id int64) {
-	// Not the one's child: a context that has one costs 350 bytes more.
-	ctx, over := context.WithCancel(context.Background())
-	present, leave := context.WithCancel(context.Background())
-	cancel := func() { leave(); over() }
-	defer cancel()
-	s := newSession(srv, nc, id, present)
-	defer s.closed()
-	s.clientLeft = func() { leave(); s.cmds.EndLocks() }
-	defer context.AfterFunc(srv.draining, s.startDrain)()
-
-	for s.read(ctx) {
+	s := newSession(srv, nc, id)
+	srv.addSession(s)
+	if !s.joinLoop() {
+		s.readOn()
 	}
+}
+
+// end ends a session from which nothing more is to be read: the client has left or is disconnected. It returns when
+// everything the session had is given up.
+func (s *session) end() {
+	srv := s.srv
+	defer srv.removeSession(s)
+	defer s.over()
+	defer s.closed()
 	grace := closeGrace
 	drained := srv.draining.Err() != nil
 	if drained {
@@ -112,15 +122,15 @@ func serve(srv *Server, nc *netio.Conn, id int64) {
 	} else {
 		s.clientLeft()
 	}
-	defer time.AfterFunc(grace, cancel).Stop()
+	defer time.AfterFunc(grace, s.over).Stop()
 	s.endInput()
 	s.awaitWorker()
 	s.cmds.Flush()
 	if !s.out.Dead() {
 		if drained {
-			s.cmds.Unblock(ctx)
+			s.cmds.Unblock(s.ctx)
 		}
-		s.cmds.Wait(ctx)
+		s.cmds.Wait(s.ctx)
 	}
 	s.cmds.End()
 	if drained {
@@ -137,12 +147,15 @@ func serve(srv *Server, nc *netio.Conn, id int64) {
 
 // startDrain lets the client finish what it is sending, and no more.
 func (s *session) startDrain() {
-	s.draining.Store(true)
+	if s.draining.Swap(true) {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped.Load() {
 		return // from now on the deadline is for the client to hang up
 	}
+	s.leaveLoop()
 	s.nc.SetReadDeadline(time.Now().Add(s.srv.quiet))
 	s.drainTimer = time.AfterFunc(min(drainDeadline, s.srv.opt.DrainTimeout/2), func() {
 		s.mu.Lock()
@@ -167,6 +180,7 @@ var longAgo = time.Unix(1, 0)
 
 func (s *session) stopLocked() {
 	s.stopped.Store(true)
+	s.leaveLoop()
 	s.nc.SetReadDeadline(longAgo)
 	s.changed.Broadcast()
 }
@@ -178,6 +192,12 @@ func (s *session) endInput() {
 	s.stopped.Store(true)
 	if s.drainTimer != nil {
 		s.drainTimer.Stop()
+	}
+	if s.watch != nil {
+		s.watch.Stop()
+	}
+	if s.idle != nil {
+		s.idle.Stop()
 	}
 }
 

@@ -1,7 +1,5 @@
 package proxy
 
-import "context"
-
 // maxIdleWorkers is how many idle workers are kept for the next request that may wait.
 const maxIdleWorkers = 64
 
@@ -37,20 +35,20 @@ func (s *Server) nextJob() func() {
 }
 
 // work runs a request that may wait, and then everything that has come meanwhile.
-func (s *session) work(ctx context.Context, raw []byte, args [][]byte) {
+func (s *session) work(raw []byte, args [][]byte) {
 	s.cmds.Arrived()
-	s.cmds.Run(ctx, raw, args)
-	s.runRequests(ctx)
-	s.drainBacklog(ctx)
+	s.cmds.Run(s.ctx, raw, args)
+	s.runRequests()
+	s.drainBacklog()
 }
 
 // drainBacklog runs the backlog, until the worker has ended or is parked.
-func (s *session) drainBacklog(ctx context.Context) {
-	for data := s.takeBacklog(ctx); data != nil; data = s.takeBacklog(ctx) {
+func (s *session) drainBacklog() {
+	for data := s.takeBacklog(); data != nil; data = s.takeBacklog() {
 		s.cmds.Arrived()
 		for len(data) > 0 && !s.cmds.Closing() {
 			data = s.feed(data)
-			s.runRequests(ctx)
+			s.runRequests()
 		}
 	}
 }
@@ -64,7 +62,7 @@ func (s *session) feed(data []byte) (rest []byte) {
 
 // takeBacklog takes the backlog. It returns nil if that is empty: then the worker has ended or, while a LOCK
 // waits, is parked.
-func (s *session) takeBacklog(ctx context.Context) (data []byte) {
+func (s *session) takeBacklog() (data []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for {
@@ -82,39 +80,39 @@ func (s *session) takeBacklog(ctx context.Context) (data []byte) {
 			return nil
 		}
 		s.requests.Release()
-		if s.parked = s.cmds.NotifyAnswer(func() { s.unpark(ctx) }); s.parked {
+		if s.parked = s.cmds.NotifyAnswer(func() { s.unpark() }); s.parked {
 			return nil
 		}
 		s.mu.Unlock()
-		s.cmds.Resume(ctx)
+		s.cmds.Resume(s.ctx)
 		s.mu.Lock()
 	}
 }
 
 // unpark gives a parked worker a goroutine: the LOCK is answered.
-func (s *session) unpark(ctx context.Context) {
+func (s *session) unpark() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unparkLocked(ctx)
+	s.unparkLocked()
 }
 
-func (s *session) unparkLocked(ctx context.Context) {
+func (s *session) unparkLocked() {
 	if s.parked {
 		s.parked = false
-		s.srv.goWork(func() { s.drainBacklog(ctx) })
+		s.srv.goWork(func() { s.drainBacklog() })
 	}
 }
 
 // runRequests runs the requests that have arrived in whole, waiting where it must.
-func (s *session) runRequests(ctx context.Context) {
+func (s *session) runRequests() {
 	for !s.cmds.Closing() {
 		s.requests.Restrict(s.cmds.Restricted())
 		req, ok, err := s.requests.Next()
 		if s.cmds.Pending() != nil && (ok || err != nil) {
-			if ok && s.cmds.QueueBehind(ctx, req.Raw, req.Args) {
+			if ok && s.cmds.QueueBehind(s.ctx, req.Raw, req.Args) {
 				continue
 			}
-			if s.awaitLocks(ctx); s.cmds.Closing() {
+			if s.awaitLocks(); s.cmds.Closing() {
 				break
 			}
 		}
@@ -132,7 +130,7 @@ func (s *session) runRequests(ctx context.Context) {
 		case req.Rest:
 			s.cmds.Rest(req.Raw)
 		case !s.cmds.Try(req.Raw, req.Args):
-			s.cmds.Run(ctx, req.Raw, req.Args)
+			s.cmds.Run(s.ctx, req.Raw, req.Args)
 		}
 	}
 	s.cmds.Flush()
@@ -140,9 +138,9 @@ func (s *session) runRequests(ctx context.Context) {
 }
 
 // awaitLocks returns when no LOCK waits any more.
-func (s *session) awaitLocks(ctx context.Context) {
+func (s *session) awaitLocks() {
 	for answered := s.cmds.Pending(); answered != nil; answered = s.cmds.Pending() {
 		<-answered
-		s.cmds.Resume(ctx)
+		s.cmds.Resume(s.ctx)
 	}
 }

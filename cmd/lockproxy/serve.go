@@ -126,7 +126,7 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(clie
 	})
 	srv, err := proxy.New(proxy.Options{
 		Listen: o.listen, Listener: o.listener, TLS: o.listenTLS(log), MaxClients: o.maxClients, MaxBulk: o.maxBulk, MaxOutput: o.maxOutput,
-		IdleTimeout: o.idleTimeout, DrainTimeout: o.drainTimeout, Log: log,
+		IdleTimeout: o.idleTimeout, DrainTimeout: o.drainTimeout, Goroutines: o.engine == "goroutines", Log: log,
 	}, table)
 	if err != nil {
 		return errors.Join(err, closeLocks(svc))

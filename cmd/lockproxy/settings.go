@@ -78,7 +78,8 @@ type options struct {
 	idleTimeout, drainTimeout time.Duration
 	upstreamConns             int
 	maxIdentities             int
-	procs                     int // 0: chosen by setThreads
+	engine                    string // what reads from clients
+	procs                     int    // 0: chosen by setThreads
 
 	// The admin server.
 	admin                  string // where it listens; empty: there is none
@@ -132,6 +133,7 @@ func (o *options) settings() []setting {
 		{name: "drain-timeout", value: "10s", usage: "how long running commands may take to finish after SIGTERM", read: duration(time.Millisecond, &o.drainTimeout)},
 		{name: "upstream-conns", value: "1", usage: "shared upstream connections for each identity (user, database, protocol); 0: one for each client, shared with nobody", read: count(0, &o.upstreamConns)},
 		{name: "max-identities", value: "1024", usage: "how many identities keep their shared connections open", read: count(1, &o.maxIdentities)},
+		{name: "engine", value: "loop", usage: "what reads from clients: loop, a few event loops, on Linux and without TLS; goroutines, one for each client, as everywhere else", read: oneOf(&o.engine, "loop", "goroutines")},
 		{name: "procs", value: "0", usage: "threads that run Go code at once; 0: GOMAXPROCS if it is set, else half the cores, since each wake-up across cores costs more than relaying a command", read: count(0, &o.procs)},
 	}), under("Operators", []setting{
 		{name: "admin", usage: "where the page and API for operators are served, over HTTP: `host:port`, or the path of a Unix socket; empty: nowhere (docs/admin.md)", read: o.readAdmin},
