@@ -39,7 +39,7 @@ const startTimeout = 3 * time.Second
 func (p program) serveCommand() *cli.Command {
 	cmd := p.command("serve", "serve clients until SIGTERM, then drain", 0, func(c *cli.Context, o options) error {
 		setThreads(o.procs)
-		setCollector()
+		defer runtime.KeepAlive(setCollector())
 		log := newLogger(p.stderr, o)
 		var err error
 		if o.listener, err = inheritedListener(); err != nil {
@@ -69,16 +69,15 @@ func setThreads(n int) {
 	}
 }
 
-// headroom is never used: it has the garbage collector wait at least until half of it was allocated since the last time.
-var headroom []byte
-
 // setCollector has a process with little in memory collect garbage less often than Go would, and one with much collect it
-// more often: locks cost less CPU, and many connections less memory. GOGC has its usual meaning.
-func setCollector() {
+// more often: locks cost less CPU, and many connections less memory (docs/decisions/0035). That takes memory which is never
+// used, as long as it is kept. GOGC has its usual meaning.
+func setCollector() (keep []byte) {
 	if os.Getenv("GOGC") == "" {
-		headroom = make([]byte, 16<<20)
 		debug.SetGCPercent(50)
+		keep = make([]byte, 16<<20)
 	}
+	return keep
 }
 
 func newLogger(w io.Writer, o options) *slog.Logger {
