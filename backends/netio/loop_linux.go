@@ -50,7 +50,10 @@ type Watch struct {
 	loop   *Loop
 	reader Reader
 	slot   int32
+
+	// The loop's goroutine's.
 	hungUp bool
+	again  bool // it is in loop.again
 }
 
 // NewLoop starts a loop. afterTurn is called on its goroutine when all sockets that were ready
@@ -125,12 +128,14 @@ func (l *Loop) serve(n int) {
 			continue
 		}
 		w.hungUp = w.hungUp || e.Events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0
-		l.turn = append(l.turn, w)
+		if !w.again { // else it is in turn already
+			l.turn = append(l.turn, w)
+		}
 	}
 	l.mu.Unlock()
 	for i, w := range l.turn {
 		l.turn[i] = nil
-		if w.reader.Ready(w.hungUp) {
+		if w.again = w.reader.Ready(w.hungUp); w.again {
 			l.again = append(l.again, w)
 		}
 	}

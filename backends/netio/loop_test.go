@@ -149,6 +149,49 @@ func TestLoop_More(t *testing.T) {
 	modest.want(t, "hello")
 }
 
+// A greedyReader never has enough: in each of its turns its peer sends more, and it asks for another one.
+type greedyReader struct {
+	peer  net.Conn
+	left  int      // calls until it has enough
+	calls int      // in this turn of the loop
+	most  int      // of these
+	told  chan int // gets most in the end
+}
+
+func (r *greedyReader) Ready(bool) bool {
+	if r.left == 0 {
+		return false
+	}
+	r.calls++
+	if r.left--; r.left == 0 {
+		r.told <- max(r.most, r.calls)
+	}
+	r.peer.Write([]byte("x"))
+	return true
+}
+
+func (r *greedyReader) endTurn() { r.most, r.calls = max(r.most, r.calls), 0 }
+
+// TestLoop_OneCallATurn: a reader that wants another turn, and for which something has come too, is called once in that turn: one that
+// always has more to read would else be called more and more often, and leave less of each turn to the others.
+func TestLoop_OneCallATurn(t *testing.T) {
+	a, b := pair(t)
+	r := &greedyReader{peer: b, left: 100, told: make(chan int, 1)}
+	l := newLoop(t, r.endTurn)
+	if err := l.NewWatch(r).Start(Wrap(a)); err != nil {
+		t.Fatal(err)
+	}
+	b.Write([]byte("x"))
+	select {
+	case most := <-r.told:
+		if most > 1 {
+			t.Errorf("it was called %d times in one turn", most)
+		}
+	case <-time.After(late):
+		t.Fatal("it has not got all its turns")
+	}
+}
+
 // TestLoop_Again: bytes that a reader has left are reported once more after Again, and not before.
 func TestLoop_Again(t *testing.T) {
 	l := newLoop(t, func() {})
