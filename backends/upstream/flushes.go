@@ -39,10 +39,15 @@ func (c *Conn) awaitRoom() {
 
 // flushNow is flush, but does not block. It is for the goroutine that set flushing.
 func (c *Conn) flushNow() {
-	for {
+	for turn := 0; ; turn++ {
 		c.mu.Lock()
 		if len(c.queue) == 0 || c.err != nil {
 			c.flushing = false
+			c.mu.Unlock()
+			return
+		}
+		if turn > flushTurns { // as in flush
+			c.flusher.Go(c.flush)
 			c.mu.Unlock()
 			return
 		}

@@ -5,7 +5,10 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // TestFlushes_OneWrite: what is gathered for a connection is written at once by Flush, in the order in which it was sent, also
@@ -130,6 +133,66 @@ func TestFlushes_UpstreamDoesNotRead(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A watchedSocket is a connection that calls written after each write.
+type watchedSocket struct {
+	*net.TCPConn
+	written func()
+}
+
+func (s watchedSocket) SyscallConn() (syscall.RawConn, error) {
+	raw, err := s.TCPConn.SyscallConn()
+	return watchedWrites{raw, s.written}, err
+}
+
+type watchedWrites struct {
+	syscall.RawConn
+	written func()
+}
+
+func (w watchedWrites) Control(f func(fd uintptr)) error {
+	defer w.written()
+	return w.RawConn.Control(f)
+}
+
+// TestFlushes_OthersGoOn: others that send more during each write do not keep Flush from returning.
+func TestFlushes_OthersGoOn(t *testing.T) {
+	server := newFakeServer(t, echo)
+	p := newPool(t, server.addr, PoolOptions{})
+	nc, err := net.Dial("tcp", server.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const most = 10 * flushTurns
+	others, returned := newRecordingSink(), make(chan struct{})
+	var c *Conn
+	var writes atomic.Int64
+	c, err = p.register(watchedSocket{nc.(*net.TCPConn), func() {
+		if n := writes.Add(1); n > most {
+			return
+		} else if n > 2*flushTurns { // by now it is not Flush that writes
+			select {
+			case <-returned:
+			case <-time.After(30 * time.Second):
+				t.Error("Flush writes for others on and on")
+				writes.Store(most)
+			}
+		}
+		if err := c.SendLater(&Flushes{}, []byte("x\r\n"), 1, others); err != nil {
+			t.Error(err)
+		}
+	}}, anonymous, true, handshakeResult{}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var f Flushes
+	if err := c.SendLater(&f, []byte("first\r\n"), 1, newRecordingSink()); err != nil {
+		t.Fatal(err)
+	}
+	f.Flush()
+	close(returned)
+	others.until(t, "the others' replies", func() bool { return others.ended == most })
 }
 
 // TestFlushes_ConnectionEnds: what was gathered for a connection that ends fails, and Flush does no harm.
