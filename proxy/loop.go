@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"os"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -65,9 +66,8 @@ type onLoop struct {
 
 	gather *commands.Flushes // the loop's, in the session's turn; else nil
 
-	idle     *time.Timer  // nil without an idle timeout
-	readAt   atomic.Int64 // when something came last, in ns after since; only with an idle timeout
-	idleOver atomic.Bool  // nothing came for the idle timeout
+	idle   *time.Timer  // calls checkIdle; nil without an idle timeout
+	readAt atomic.Int64 // when something came last, in ns after since; only with an idle timeout
 
 	first func() bool // what a goroutine does that takes over, before it reads; it is false at the end of the session; may be nil
 }
@@ -83,7 +83,9 @@ func (s *session) joinLoop() bool {
 	}
 	s.loop, s.watch = l, l.NewWatch(s)
 	if d := s.srv.opt.IdleTimeout; d > 0 {
+		s.mu.Lock()
 		s.idle = time.AfterFunc(d, s.checkIdle)
+		s.mu.Unlock()
 	}
 	return s.toLoop(s.watch.Start)
 }
@@ -112,7 +114,7 @@ func (s *session) toLoop(watch func(*netio.Conn) error) bool {
 
 // mustLeaveLoop reports whether only a goroutine can read the session. Who makes that true calls leaveLoop then.
 func (s *session) mustLeaveLoop() bool {
-	return s.stopped.Load() || s.draining.Load() || s.idleOver.Load() || s.out.Dead()
+	return s.stopped.Load() || s.draining.Load() || s.out.Dead()
 }
 
 // leaveLoop makes a goroutine the reader, if there is none.
@@ -207,15 +209,30 @@ func (s *session) release() {
 
 func (s *session) noteRead() { s.readAt.Store(int64(time.Since(s.since))) }
 
-// checkIdle has a goroutine read when nothing came for the idle timeout.
+// checkIdle has a goroutine look at a session from which nothing came for the idle timeout, if the loop reads it. A goroutine
+// that does has deadlines of its own, or keeps the session from being read.
 func (s *session) checkIdle() {
-	idle := time.Since(s.since) - time.Duration(s.readAt.Load())
-	if left := s.srv.opt.IdleTimeout - idle; left > 0 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	left := s.srv.opt.IdleTimeout - (time.Since(s.since) - time.Duration(s.readAt.Load()))
+	switch {
+	case s.stopped.Load():
+	case left > 0:
 		s.idle.Reset(left)
-		return
+	case s.reader.CompareAndSwap(byLoop, byGoroutine):
+		s.first = s.mayBeIdle
+		s.srv.sessions.Go(s.readOn)
+	default:
+		s.idle.Reset(s.srv.opt.IdleTimeout)
 	}
-	s.idleOver.Store(true)
-	s.leaveLoop()
+}
+
+// mayBeIdle reports whether the session goes on though nothing came for the idle timeout.
+func (s *session) mayBeIdle() bool {
+	s.mu.Lock()
+	working := s.working
+	s.mu.Unlock()
+	return s.onlyIdle(os.ErrDeadlineExceeded, func() bool { return working || s.cmds.Busy() })
 }
 
 // readOn is the reader's goroutine: it reads until the loop does again, or the session has ended.

@@ -125,3 +125,55 @@ func TestLoop_ManyClients(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// taken returns the session of the only client, once the test is its reader.
+func (h *testServer) taken(t *testing.T) *session {
+	t.Helper()
+	var s *session
+	h.Server.mu.Lock()
+	for s = range h.all {
+	}
+	h.Server.mu.Unlock()
+	for late := time.Now().Add(soon); !s.reader.CompareAndSwap(byLoop, byGoroutine); time.Sleep(time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatal("the loop does not read")
+		}
+	}
+	return s
+}
+
+// longIdle makes a session one from which nothing came for the idle timeout, and returns whether its timer runs once it has looked.
+func longIdle(s *session) (again bool) {
+	s.readAt.Store(int64(time.Since(s.since) - 2*s.srv.opt.IdleTimeout))
+	s.checkIdle()
+	return s.idle.Stop()
+}
+
+// TestLoop_IdleTimeoutIsTheLoops: the timeout ends a session that its loop reads, and not one whose goroutine has kept it from
+// being read for so long; that one later, if it is idle then.
+func TestLoop_IdleTimeoutIsTheLoops(t *testing.T) {
+	needLoop(t)
+	h := open(t, Options{IdleTimeout: time.Hour})
+	g := h.connect(t)
+	g.send(t, "ECHO a\r\n")
+	g.want(t, "$1\r\na\r\n")
+	s := h.taken(t)
+	if !longIdle(s) {
+		t.Error("nobody will look again")
+	}
+	h.sessions.Go(s.readOn)
+	g.send(t, "ECHO b\r\n")
+	g.want(t, "$1\r\nb\r\n")
+	s = h.taken(t)
+	s.reader.Store(inTurn)
+	if !longIdle(s) {
+		t.Error("nobody will look again after the turn")
+	}
+	s.reader.Store(byLoop)
+	longIdle(s)
+	g.wantEnd(t)
+	s.checkIdle() // the timer may have been on its way
+	if s.idle.Stop() {
+		t.Error("the timer of a session that has ended runs")
+	}
+}

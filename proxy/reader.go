@@ -42,9 +42,6 @@ func (s *session) read() bool {
 // reads what has arrived by then, so that no pipeline is cut which has arrived as a whole.
 func (s *session) readOnce(into netio.Buffer) (int, error) {
 	if idle := s.srv.opt.IdleTimeout; idle > 0 || s.draining.Load() {
-		if s.idleOver.Swap(false) {
-			idle = 1
-		}
 		if idle > 0 {
 			s.nc.SetReadDeadline(time.Now().Add(idle))
 		}
