@@ -61,6 +61,7 @@ type conns struct {
 	tap       *observe.Tap // of the command that is about to be sent; nil: its reply is of no interest
 	blocking  bool         // a command that may block upstream is on its way
 	blockedAt time.Time
+	gaveUp    bool // a command will get no reply: the client left while it was to wait
 }
 
 // conn is the connection the next ordinary command travels on; it may be nil.
@@ -168,8 +169,9 @@ func (cs *conns) flushBatch() {
 }
 
 // idle waits until all earlier commands have been answered. Behind one that blocks
-// upstream it gives up when the client leaves.
-func (cs *conns) idle(ctx context.Context) error {
+// upstream it gives up when the client leaves: then no later command may run either.
+func (cs *conns) idle(ctx context.Context) (err error) {
+	defer func() { cs.gaveUp = cs.gaveUp || err != nil }()
 	if cs.blocking {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithCancel(ctx)

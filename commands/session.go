@@ -158,8 +158,8 @@ func (s *Session) authenticated() bool {
 	return c != nil && c.Alive() && !c.NeedsAuth()
 }
 
-// Closing reports whether the client asked to be disconnected: no more commands.
-func (s *Session) Closing() bool { return s.closing || s.end.Ended() }
+// Closing reports whether the client asked to be disconnected, or has left: no more commands.
+func (s *Session) Closing() bool { return s.closing || s.gaveUp || s.end.Ended() }
 
 // Flushes gather what sessions send that one goroutine runs in turn.
 type Flushes = upstream.Flushes

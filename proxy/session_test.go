@@ -157,6 +157,22 @@ func TestSession_BlockedCommandEndsWithClient(t *testing.T) {
 	}
 }
 
+// TestSession_NothingRunsBehindWhatWasGivenUp: a client closes its sending half while a command blocks, so that the SELECT behind
+// it is given up. What comes behind that would run in another database, and its replies would be taken for others'.
+func TestSession_NothingRunsBehindWhatWasGivenUp(t *testing.T) {
+	h := open(t, Options{})
+	g := h.connect(t)
+	g.send(t, "BLPOP q 0\r\n")
+	up := h.awaitSilence(t)
+	g.send(t, "SELECT 1\r\nECHO other-database\r\n")
+	g.Conn.(interface{ CloseWrite() error }).CloseWrite()
+	up.NetConn().SetReadDeadline(time.Now().Add(soon))
+	if n, err := up.NetConn().Read(make([]byte, 100)); n > 0 || err != io.EOF {
+		t.Errorf("%d bytes came behind BLPOP, %v", n, err)
+	}
+	g.wantEnd(t)
+}
+
 func TestSession_ProtocolErrorBehindPipeline(t *testing.T) {
 	h := open(t, Options{})
 	g := h.connect(t)
