@@ -100,14 +100,19 @@ func (u *fakeUpstream) run(call *idiom.Call) []byte {
 	return out.Reply
 }
 
-// A slow engine takes its time, and now and then too few nodes answer.
+// A slow engine takes its time, and now and then too few nodes answer. Where nothing fails, what a call does at the upstream
+// reaches the nodes within lag: a lock that is extended while they are further behind may be lost.
 type slowEngine struct {
 	Engine
 	s *bothSim
 }
 
 func (e slowEngine) pause(op string) error {
-	time.Sleep(e.s.some(20 * time.Millisecond))
+	most := 20 * time.Millisecond
+	if e.s.faults == 0 {
+		most = (lag - 20*time.Millisecond) / 4 // a reply of the upstream and a reading take up to 10 ms each
+	}
+	time.Sleep(e.s.some(most))
 	if e.s.chance(e.s.faults) {
 		return &locks.QuorumError{Op: op, Nodes: 3, Need: 2, Got: 1}
 	}
