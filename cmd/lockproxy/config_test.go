@@ -47,7 +47,7 @@ func TestDefaults(t *testing.T) {
 		minTTL: 100 * time.Millisecond, maxTTL: time.Minute, fenceRetention: 10 * time.Minute,
 		bootstrap: "auto", restartGrace: "available", prefix: "lockproxy:",
 		maxWait: 10 * time.Minute, maxWaiters: 100000, maxHold: time.Hour, onLoss: "close",
-		maxClients: 10000, maxBulk: 512 << 20, maxOutput: 256 << 20,
+		maxClients: 10000, maxBulk: 512 << 20, maxOutput: 256 << 20, engine: "loop",
 		drainTimeout: 10 * time.Second, upstreamConns: 1, maxIdentities: 1024, logLimit: 20,
 	}
 	if got, want := dump(o), dump(want); got != want {
