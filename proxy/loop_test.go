@@ -177,3 +177,44 @@ func TestLoop_IdleTimeoutIsTheLoops(t *testing.T) {
 		t.Error("the timer of a session that has ended runs")
 	}
 }
+
+// TestLoop_EventsGoToNobodyElse: while the socket of a session is open, as that of a client which has closed its sending half and waits for a
+// reply, no other session has its place at the loop.
+func TestLoop_EventsGoToNobodyElse(t *testing.T) {
+	needLoop(t)
+	h := open(t, Options{})
+	g := h.connect(t)
+	g.send(t, "SILENCE\r\n")
+	up := h.awaitSilence(t)
+	first := h.taken(t)
+	h.sessions.Go(first.readOn)
+	g.Conn.(interface{ CloseWrite() error }).CloseWrite()
+	for late := time.Now().Add(soon); !first.stopped.Load(); time.Sleep(time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatal("the end of the client's input is not noticed")
+		}
+	}
+	for range 2 * runtime.GOMAXPROCS(0) {
+		other := h.connect(t)
+		other.send(t, "LOCK\r\n")
+		other.want(t, "-ERR wrong number of arguments")
+	}
+	type place struct {
+		loop *loop
+		slot int64
+	}
+	taken := map[place]bool{}
+	h.Server.mu.Lock()
+	defer h.Server.mu.Unlock()
+	for s := range h.all {
+		s.reader.Load() // what its loop was told of is set
+		at := place{s.loop, reflect.ValueOf(s.watch).Elem().FieldByName("slot").Int()}
+		if taken[at] {
+			t.Error("two sessions have the same place")
+		}
+		taken[at] = true
+	}
+	up.WriteString("late")
+	up.Flush()
+	g.want(t, "+late\r\n")
+}

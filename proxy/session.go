@@ -143,6 +143,9 @@ func (s *session) end() {
 	if s.out.Wait(); drained {
 		s.awaitHangUp()
 	}
+	if s.watch != nil { // until it was closed, what came for this one would have been another one's
+		s.watch.Stop()
+	}
 }
 
 // startDrain lets the client finish what it is sending, and no more.
@@ -192,9 +195,6 @@ func (s *session) endInput() {
 	s.stopped.Store(true)
 	if s.drainTimer != nil {
 		s.drainTimer.Stop()
-	}
-	if s.watch != nil {
-		s.watch.Stop()
 	}
 	if s.idle != nil {
 		s.idle.Stop()

@@ -170,7 +170,7 @@ func (w *Watch) control(c *Conn, op int) (err error) {
 	return os.NewSyscallError("epoll_ctl", err)
 }
 
-// Stop makes the loop forget the socket, which is closed or is going to be.
+// Stop makes the loop forget the socket, which is closed. Before that its events would go to the next Watch.
 func (w *Watch) Stop() {
 	l := w.loop
 	l.mu.Lock()
