@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"reflect"
@@ -10,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/lockproxy/lockproxy/backends/netio"
 )
 
 // withGoroutines has every test server read by goroutines.
@@ -217,4 +220,57 @@ func TestLoop_EventsGoToNobodyElse(t *testing.T) {
 	up.WriteString("late")
 	up.Flush()
 	g.want(t, "+late\r\n")
+}
+
+// TestLoop_Leaves: whatever only a goroutine can deal with takes a session from its loop at once, or, if it comes while a goroutine reads,
+// keeps it from being given back.
+func TestLoop_Leaves(t *testing.T) {
+	needLoop(t)
+	for name, reason := range map[string]func(*session){
+		"it is stopped":            (*session).stop,
+		"the server drains":        (*session).startDrain,
+		"its connection is closed": func(s *session) { s.out.Abort() },
+	} {
+		for who, want := range map[int32]int32{byLoop: byGoroutine, inTurn: leaving, byGoroutine: byGoroutine} {
+			t.Run(fmt.Sprint(name, ", reader ", who), func(t *testing.T) {
+				h := open(t, Options{})
+				g := h.connect(t)
+				g.send(t, "ECHO a\r\n")
+				g.want(t, "$1\r\na\r\n")
+				s := h.taken(t)
+				s.reader.Store(who)
+				reason(s)
+				if got := s.reader.Load(); got != want {
+					t.Errorf("the reader is %d, not %d", got, want)
+				}
+				if who != byLoop { // else its goroutine reads
+					s.reader.Store(byGoroutine)
+					if s.toLoop(func(*netio.Conn) error { return nil }) {
+						t.Error("the loop is its reader again")
+					}
+					h.sessions.Go(s.readOn)
+				}
+				g.wantEnd(t)
+			})
+		}
+	}
+}
+
+// TestLoop_CannotWatch: a session that the loop cannot be told of stays with its goroutine, unless another one is its reader by then.
+func TestLoop_CannotWatch(t *testing.T) {
+	needLoop(t)
+	h := open(t, Options{})
+	g := h.connect(t)
+	g.send(t, "ECHO a\r\n")
+	g.want(t, "$1\r\na\r\n")
+	s := h.taken(t)
+	if s.toLoop(func(*netio.Conn) error { return errors.ErrUnsupported }) {
+		t.Error("nobody reads")
+	}
+	if !s.toLoop(func(*netio.Conn) error { s.reader.Store(byGoroutine); return errors.ErrUnsupported }) {
+		t.Error("two read")
+	}
+	h.sessions.Go(s.readOn)
+	g.send(t, "ECHO b\r\n")
+	g.want(t, "$1\r\nb\r\n")
 }
