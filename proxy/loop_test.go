@@ -274,3 +274,30 @@ func TestLoop_CannotWatch(t *testing.T) {
 	g.send(t, "ECHO b\r\n")
 	g.want(t, "$1\r\nb\r\n")
 }
+
+// TestLoop_TakesBack: what came while a goroutine was the reader, and the loop has heard of in vain, is read when the loop is that again; memory
+// for reading is kept by no session that has been served.
+func TestLoop_TakesBack(t *testing.T) {
+	needLoop(t)
+	h := open(t, Options{})
+	g := h.connect(t)
+	g.send(t, "ECHO a\r\n")
+	g.want(t, "$1\r\na\r\n")
+	s := h.taken(t)
+	s.awaitWorker() // the first command had to wait for a connection to the upstream
+	s.reader.Store(byLoop)
+	g.send(t, "ECHO a\r\n")
+	g.want(t, "$1\r\na\r\n")
+	h.taken(t)
+	if n := reflect.ValueOf(s.requests).Elem().FieldByName("buf").Len(); n > 0 {
+		t.Errorf("it keeps %d bytes", n)
+	}
+	g.send(t, "ECHO b\r\n")
+	for range 2 * runtime.GOMAXPROCS(0) { // each loop is behind that then
+		other := h.connect(t)
+		other.send(t, "LOCK\r\n")
+		other.want(t, "-ERR wrong number of arguments")
+	}
+	h.sessions.Go(s.readOn)
+	g.want(t, "$1\r\nb\r\n")
+}
