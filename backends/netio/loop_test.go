@@ -233,6 +233,42 @@ func TestLoop_MoreSocketsThanEvents(t *testing.T) {
 	}
 }
 
+// A gate is a Reader whose turn lasts until it is opened.
+type gate struct{ entered, opened chan struct{} }
+
+func (g gate) Ready(bool) bool {
+	g.entered <- struct{}{}
+	<-g.opened
+	return false
+}
+
+// TestLoop_MoreEventsAtOnce: of events that come together, more than a few turns take, none is left behind.
+func TestLoop_MoreEventsAtOnce(t *testing.T) {
+	l := newLoop(t, func() {})
+	var readers []*countingReader
+	var peers []net.Conn
+	for range 5*maxEvents + 3 {
+		a, b := pair(t)
+		r := newCountingReader(Wrap(a), 64, false)
+		start(t, l, r)
+		readers, peers = append(readers, r), append(peers, b)
+	}
+	a, b := pair(t)
+	g := gate{make(chan struct{}), make(chan struct{})}
+	if err := l.NewWatch(g).Start(Wrap(a)); err != nil {
+		t.Fatal(err)
+	}
+	b.Write([]byte("x"))
+	<-g.entered
+	for _, b := range peers {
+		b.Write([]byte("x"))
+	}
+	close(g.opened)
+	for _, r := range readers {
+		r.want(t, "x")
+	}
+}
+
 // TestLoop_StoppedIsForgotten: a watch that is stopped is not called, and its slot serves another one.
 func TestLoop_StoppedIsForgotten(t *testing.T) {
 	l := newLoop(t, func() {})

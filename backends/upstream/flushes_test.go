@@ -114,10 +114,11 @@ func TestFlushes_UpstreamDoesNotRead(t *testing.T) {
 			n := 0
 			var wait func()
 			for ; wait == nil; n++ {
-				word := fmt.Sprintf("%08d", n)
-				if err := c.SendLater(&f, []byte(word+strings.Repeat("x", size-10)+"\r\n"), 1, h); err != nil {
+				p := fmt.Appendf(nil, "%08d%s\r\n", n, strings.Repeat("x", size-10))
+				if err := c.SendLater(&f, p, 1, h); err != nil {
 					t.Fatal(err)
 				}
+				clear(p) // a copy was made of what is not written
 				f.Flush()
 				wait = f.TakeCongested()
 				if n*size > 4*maxQueued {
@@ -127,6 +128,11 @@ func TestFlushes_UpstreamDoesNotRead(t *testing.T) {
 			h.expect(n)
 			close(goOn)
 			wait()
+			c.mu.Lock()
+			if len(c.queue) > maxQueued {
+				t.Errorf("%d bytes are queued after the wait", len(c.queue))
+			}
+			c.mu.Unlock()
 			<-h.all
 			if h.bad >= 0 {
 				t.Errorf("reply %d is not that to command %d", h.bad, h.bad)
