@@ -17,6 +17,23 @@ const maxTurnReads = 8
 type loop struct {
 	*netio.Loop
 	flushes commands.Flushes // of the commands that came in one turn
+	started bool             // a worker was, in this turn
+}
+
+// starts starts a worker in a turn.
+func (l *loop) starts(worker func()) {
+	l.started = true
+	worker()
+}
+
+// endTurn sends what came in a turn. Workers that began in it send first: a program that sends a command which blocks, and then
+// another one on another connection, mostly finds them done in that order by a Redis.
+func (l *loop) endTurn() {
+	if l.started {
+		l.started = false
+		runtime.Gosched()
+	}
+	l.flushes.Flush()
 }
 
 // startLoops starts a loop for each goroutine that can run at once, if the system has such.
@@ -27,7 +44,7 @@ func (s *Server) startLoops() {
 	for range runtime.GOMAXPROCS(0) {
 		l := &loop{}
 		var err error
-		if l.Loop, err = netio.NewLoop(l.flushes.Flush); err != nil {
+		if l.Loop, err = netio.NewLoop(l.endTurn); err != nil {
 			s.opt.Log.Debug("goroutines read from clients, since there is no event loop", "error", err)
 			return
 		}

@@ -103,6 +103,25 @@ func TestLoop_SlowUpstreamHoldsUpNobodyElse(t *testing.T) {
 	}
 }
 
+// TestLoop_WorkersOfATurnSendFirst: a worker that began in a turn, as for a command that blocks, runs before the loop sends what
+// others' commands of that turn have gathered. The scheduler may see to another one now and then.
+func TestLoop_WorkersOfATurnSendFirst(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	first := 0
+	const turns = 50
+	for range turns {
+		l := &loop{}
+		var worked atomic.Bool
+		l.starts(func() { go worked.Store(true) })
+		if l.endTurn(); worked.Load() {
+			first++
+		}
+	}
+	if first < turns/2 {
+		t.Errorf("%d workers of %d ran before the end of their turn", first, turns)
+	}
+}
+
 // TestLoop_ManyClients: many clients at once, each with pipelines of all sizes, get their own replies.
 func TestLoop_ManyClients(t *testing.T) {
 	h := open(t, Options{})

@@ -88,7 +88,12 @@ func (s *session) handleRequests() bool {
 		s.mu.Lock()
 		s.working = true
 		s.mu.Unlock()
-		s.srv.goWork(func() { s.work(req.Raw, req.Args) })
+		start := func() { s.srv.goWork(func() { s.work(req.Raw, req.Args) }) }
+		if s.gather != nil {
+			s.loop.starts(start)
+		} else {
+			start()
+		}
 	}
 	return on
 }
