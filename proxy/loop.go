@@ -17,13 +17,7 @@ const maxTurnReads = 8
 type loop struct {
 	*netio.Loop
 	flushes commands.Flushes // of the commands that came in one turn
-	started bool             // a worker was, in this turn
-}
-
-// starts starts a worker in a turn.
-func (l *loop) starts(worker func()) {
-	l.started = true
-	worker()
+	started bool             // a worker has begun in this turn
 }
 
 // endTurn sends what came in a turn. Workers that began in it send first: a program that sends a command which blocks, and then

@@ -110,9 +110,9 @@ func TestLoop_WorkersOfATurnSendFirst(t *testing.T) {
 	first := 0
 	const turns = 50
 	for range turns {
-		l := &loop{}
+		l := &loop{started: true}
 		var worked atomic.Bool
-		l.starts(func() { go worked.Store(true) })
+		go worked.Store(true)
 		if l.endTurn(); worked.Load() {
 			first++
 		}

@@ -88,12 +88,10 @@ func (s *session) handleRequests() bool {
 		s.mu.Lock()
 		s.working = true
 		s.mu.Unlock()
-		start := func() { s.srv.goWork(func() { s.work(req.Raw, req.Args) }) }
 		if s.gather != nil {
-			s.loop.starts(start)
-		} else {
-			start()
+			s.loop.started = true
 		}
+		s.srv.goWork(func() { s.work(req.Raw, req.Args) })
 	}
 	return on
 }
