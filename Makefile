@@ -170,7 +170,7 @@ same: redis ## that this tree answers random streams as OLD does, a revision or 
 		$(GO) test -count=1 -v -timeout 24h -run '^TestSame$$' ./integration
 
 .PHONY: bench
-bench: redis ## the tables of docs/benchmarks.md, measured on this machine; ONLY=growth,locks some of them, WRITE=<file> stores the page, and its pictures beside it; AGAINST=<binary> compares with another build instead, and fails if this tree is worse
+bench: redis ## the tables of docs/benchmarks.md, measured on this machine; ONLY=growth,locks some of them, PREDIXY=<source> that proxy beside the others, WRITE=<file> stores the page, and its pictures beside it; AGAINST=<binary> compares with another build instead, and fails if this tree is worse
 	$(GO) run ./integration/bench $(if $(AGAINST),-against $(AGAINST)) $(if $(ONLY),-only $(ONLY)) $(if $(WRITE),-write $(WRITE))
 
 .PHONY: tour
