@@ -268,9 +268,19 @@ func (c *Conn) flushLater() {
 	c.flush()
 }
 
-// flush writes the queue until it is empty, and clears flushing. After flushTurns it
-// goes on in a goroutine of its own: a client must not write for the others forever.
+// flush writes the queue until it is empty, and clears flushing.
 func (c *Conn) flush() {
+	c.flushBy(func(p []byte) bool {
+		if err := c.write(p); err != nil {
+			c.end(err)
+		}
+		return true
+	})
+}
+
+// flushBy is flush; write reports false if it has left the rest to another goroutine. After flushTurns it
+// goes on in a goroutine of its own: a client must not write for the others forever.
+func (c *Conn) flushBy(write func(p []byte) bool) {
 	for turn := 0; ; turn++ {
 		c.mu.Lock()
 		if len(c.queue) == 0 || c.err != nil {
@@ -289,16 +299,14 @@ func (c *Conn) flush() {
 		c.room.Broadcast()
 		c.mu.Unlock()
 
-		err := c.write(buf)
-
+		if !write(buf) {
+			return
+		}
 		c.mu.Lock()
 		if cap(buf) <= maxReused {
 			c.reuse = buf[:0]
 		}
 		c.mu.Unlock()
-		if err != nil {
-			c.end(err)
-		}
 	}
 }
 

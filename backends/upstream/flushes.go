@@ -39,32 +39,7 @@ func (c *Conn) awaitRoom() {
 
 // flushNow is flush, but does not block. It is for the goroutine that set flushing.
 func (c *Conn) flushNow() {
-	for turn := 0; ; turn++ {
-		c.mu.Lock()
-		if len(c.queue) == 0 || c.err != nil {
-			c.flushing = false
-			c.mu.Unlock()
-			return
-		}
-		if turn > flushTurns { // as in flush
-			c.flusher.Go(c.flush)
-			c.mu.Unlock()
-			return
-		}
-		buf := c.queue
-		c.queue, c.reuse = c.reuse[:0], nil
-		c.traffic.Wrote(len(buf))
-		c.room.Broadcast()
-		c.mu.Unlock()
-		if !c.writeNow(buf, true) {
-			return
-		}
-		c.mu.Lock()
-		if cap(buf) <= maxReused {
-			c.reuse = buf[:0]
-		}
-		c.mu.Unlock()
-	}
+	c.flushBy(func(p []byte) bool { return c.writeNow(p, true) })
 }
 
 // writeNow writes p. What cannot be written at once is left to a goroutine, which flushes as well; then writeNow reports
