@@ -197,6 +197,7 @@ if h and h.owner ~= owner and not replaces then return`}},
 		Name:    "renewal-from-the-reply",
 		Breaks:  "the clock of a renewal starts before the first byte is sent: a slow one is told as much validity as a fast one",
 		Profile: "at once",
+		Units:   Units{"backends/locks/quorum", "^TestValidity_"},
 		Edits:   []Edit{{"backends/locks/quorum/renew.go", "until = began + ttl - locks.Drift(ttl)\n", "until = s.Now() + ttl - locks.Drift(ttl)\n"}},
 	},
 	{

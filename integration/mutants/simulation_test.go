@@ -11,11 +11,10 @@ import (
 var found = regexp.MustCompile(`seed \d+ \([a-z ]+\): .*`)
 
 // bound is how many seeds may not notice a mutant; where it has a profile only about one in
-// ten of them is run. Which seed is the first depends on the length of the scripts too, as
-// they are sent in segments; the next one may be some thousands later.
+// ten of them is run.
 func bound(m Mutant) int {
 	if m.Profile != "" {
-		return 10000
+		return 2200
 	}
 	return 600
 }

@@ -32,6 +32,7 @@ type timeless struct {
 	mu    sync.Mutex
 	broke int                     // so many nodes answer with errors
 	fails map[int]*scripts.Script // each of these nodes answers this script with an error
+	slow  time.Duration           // what each node takes for a script
 	began time.Time
 	opts  testOptions // of the Service
 }
@@ -129,8 +130,19 @@ func (s *timeless) sees(node int, p *server.Peer, cmd string, args []string) (do
 	}
 	if cmd == "EVALSHA" {
 		s.calls[node] = append(s.calls[node], call{args[0], time.Since(s.began)})
+		slow := s.slow
+		s.mu.Unlock()
+		time.Sleep(slow)
+		s.mu.Lock()
 	}
 	return false
+}
+
+// take has each node take so long for a script.
+func (s *timeless) take(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.slow = d
 }
 
 // down lets the first n nodes answer with errors, and the others not.
@@ -394,6 +406,33 @@ func TestSession_NotedLeaseEndsByItsVotes(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestValidity_CountsFromTheQuestion: what LOCK and RENEW say is left ends a lease after the question, less the drift, however long
+// the nodes took to answer: the lease may have begun at once.
+func TestValidity_CountsFromTheQuestion(t *testing.T) {
+	t.Parallel()
+	inBubble(t, 3, testOptions{}, func(t *testing.T, s *timeless) {
+		const ttl = 20 * time.Second
+		for _, slow := range []time.Duration{0, 20 * time.Millisecond, 90 * time.Millisecond} {
+			s.take(slow)
+			asked := s.Now()
+			g := lock(t, s.proxy, "job", "alice", ttl)
+			if end, want := s.Now()+g.Validity-asked, ttl-locks.Drift(ttl); end > want {
+				t.Errorf("LOCK of nodes that take %v: valid until %v, not %v", slow, end, want)
+			}
+			asked = s.Now()
+			left, err := s.Renew(t.Context(), locks.RenewRequest{Key: locks.Key{Name: "job"}, Owner: "alice", TTL: ttl})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if end, want := s.Now()+left-asked, ttl-locks.Drift(ttl); end > want {
+				t.Errorf("RENEW of nodes that take %v: valid until %v, not %v", slow, end, want)
+			}
+			s.take(0)
+			unlock(t, s.proxy, "job", "alice", 0)
+		}
+	})
 }
 
 // TestSession_GrantNotInCacheIsRead: a grant that fell out of the cache is renewed all the same.
