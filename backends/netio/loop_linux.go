@@ -37,14 +37,6 @@ type Loop struct {
 	again  []*Watch // are to be served again, though nothing new may come
 }
 
-// A Reader is what a Loop serves.
-type Reader interface {
-	// Ready is called on the loop's goroutine, when there may be something to read. It must not
-	// block. hungUp reports that the peer has closed its sending half, or the socket has failed:
-	// it is to be read to its end. If Ready returns true it is called again after the others' turn.
-	Ready(hungUp bool) (more bool)
-}
-
 // A Watch is one socket at a Loop.
 type Watch struct {
 	loop   *Loop

@@ -7,9 +7,6 @@ import "errors"
 // A Loop is not available on this system.
 type Loop struct{}
 
-// A Reader is what a Loop serves.
-type Reader interface{ Ready(hungUp bool) (more bool) }
-
 // A Watch is one socket at a Loop.
 type Watch struct{}
 

@@ -73,6 +73,18 @@ func start(t *testing.T, l *Loop, r *countingReader) *Watch {
 	return w
 }
 
+// startAll starts n readers, and returns their peers as well.
+func startAll(t *testing.T, l *Loop, n int) (readers []*countingReader, peers []net.Conn) {
+	t.Helper()
+	for range n {
+		a, b := pair(t)
+		r := newCountingReader(Wrap(a), 64, false)
+		start(t, l, r)
+		readers, peers = append(readers, r), append(peers, b)
+	}
+	return readers, peers
+}
+
 func (r *countingReader) want(t *testing.T, want string) {
 	t.Helper()
 	select {
@@ -215,14 +227,7 @@ func TestLoop_Again(t *testing.T) {
 // TestLoop_MoreSocketsThanEvents: all are served when more are ready than one turn takes.
 func TestLoop_MoreSocketsThanEvents(t *testing.T) {
 	l := newLoop(t, func() {})
-	var readers []*countingReader
-	var peers []net.Conn
-	for range 2*maxEvents + 3 {
-		a, b := pair(t)
-		r := newCountingReader(Wrap(a), 64, false)
-		start(t, l, r)
-		readers, peers = append(readers, r), append(peers, b)
-	}
+	readers, peers := startAll(t, l, 2*maxEvents+3)
 	for range 3 {
 		for _, b := range peers {
 			b.Write([]byte("x"))
@@ -245,14 +250,7 @@ func (g gate) Ready(bool) bool {
 // TestLoop_MoreEventsAtOnce: of events that come together, more than a few turns take, none is left behind.
 func TestLoop_MoreEventsAtOnce(t *testing.T) {
 	l := newLoop(t, func() {})
-	var readers []*countingReader
-	var peers []net.Conn
-	for range 5*maxEvents + 3 {
-		a, b := pair(t)
-		r := newCountingReader(Wrap(a), 64, false)
-		start(t, l, r)
-		readers, peers = append(readers, r), append(peers, b)
-	}
+	readers, peers := startAll(t, l, 5*maxEvents+3)
 	a, b := pair(t)
 	g := gate{make(chan struct{}), make(chan struct{})}
 	if err := l.NewWatch(g).Start(Wrap(a)); err != nil {

@@ -32,6 +32,14 @@ type Buffer interface {
 	Release()      // nothing can be read now: the space may be used otherwise
 }
 
+// A Reader is what a Loop serves.
+type Reader interface {
+	// Ready is called on the loop's goroutine, when there may be something to read. It must not
+	// block. hungUp reports that the peer has closed its sending half, or the socket has failed:
+	// it is to be read to its end. If Ready returns true it is called again after the others' turn.
+	Ready(hungUp bool) (more bool)
+}
+
 // A call is one system call in progress. It is part of Conn so that it does not
 // allocate.
 type call struct {
