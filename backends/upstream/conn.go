@@ -173,35 +173,34 @@ func (c *Conn) Send(p []byte, n int, s Sink) error { return c.SendLater(nil, p, 
 // SendLater is Send which never blocks, and what it does not write at once f.Flush does. If f
 // is nil it is Send.
 func (c *Conn) SendLater(f *Flushes, p []byte, n int, s Sink) error {
-	return c.send(p, pending{to: s, n: n}, nil, sending{use: true, later: f})
+	return c.send(p, pending{to: s, n: n}, nil, sending{use: true, gather: f})
 }
 
 // SendEach is SendLater with one reply for each of sinks.
 func (c *Conn) SendEach(f *Flushes, p []byte, sinks []Sink) error {
-	return c.send(p, pending{}, sinks, sending{use: true, later: f})
+	return c.send(p, pending{}, sinks, sending{use: true, gather: f})
 }
 
 // sending is how commands are sent.
 type sending struct {
 	use    bool     // the connection counts as used: they are not the pool's own
 	beside bool     // another goroutine writes them: send does not block, and fails with errFull where it would
-	later  *Flushes // not nil: who writes them, without blocking
+	gather *Flushes // not nil: its Flush writes them, and nothing blocks
 }
 
 // send is Send for all, and SendEach for each.
 func (c *Conn) send(p []byte, all pending, each []Sink, how sending) error {
 	c.mu.Lock()
 	c.used = c.used || how.use
-	if how.beside && len(c.queue) > maxQueued {
+	switch {
+	case len(c.queue) <= maxQueued:
+	case how.beside:
 		defer c.mu.Unlock()
 		return errFull
-	}
-	for len(c.queue) > maxQueued && c.err == nil {
-		if how.later != nil {
-			how.later.congested = c
-			break
-		}
-		c.room.Wait()
+	case how.gather != nil:
+		how.gather.congested = c
+	default:
+		c.awaitRoomLocked()
 	}
 	if c.err != nil && c.settled {
 		defer c.mu.Unlock()
@@ -224,7 +223,7 @@ func (c *Conn) send(p []byte, all pending, each []Sink, how sending) error {
 		c.flushing = true
 		c.traffic.Wrote(len(p))
 		c.mu.Unlock()
-		if how.later != nil {
+		if how.gather != nil {
 			if c.writeNow(p, false) {
 				c.flushNow()
 			}
@@ -246,18 +245,15 @@ func (c *Conn) send(p []byte, all pending, each []Sink, how sending) error {
 		c.flusher.Go(c.flushLater)
 	}
 	c.mu.Unlock()
-	if how.beside {
-		return nil
-	}
-	if how.later != nil {
-		how.later.conns = append(how.later.conns, c)
-		return nil
-	}
-	if !c.shared {
+	switch {
+	case how.beside:
+	case how.gather != nil:
+		how.gather.conns = append(how.gather.conns, c)
+	case c.shared:
+		c.flushLater()
+	default:
 		c.flush()
-		return nil
 	}
-	c.flushLater()
 	return nil
 }
 

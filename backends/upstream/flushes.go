@@ -9,7 +9,7 @@ type Flushes struct {
 	congested *Conn   // more is queued for it than maxQueued
 }
 
-// Flush writes what was gathered. It does not block: another goroutine writes what an upstream does not take.
+// Flush writes what was gathered. It never blocks: bytes that an upstream does not take at once are left to another goroutine.
 func (f *Flushes) Flush() {
 	for i, c := range f.conns {
 		f.conns[i] = nil
@@ -32,6 +32,10 @@ func (f *Flushes) TakeCongested() (wait func()) {
 func (c *Conn) awaitRoom() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.awaitRoomLocked()
+}
+
+func (c *Conn) awaitRoomLocked() {
 	for len(c.queue) > maxQueued && c.err == nil {
 		c.room.Wait()
 	}
