@@ -130,11 +130,7 @@ func (rt *Router) gather(c *upstream.Conn, next *relay.Request) {
 func (rt *Router) Flush() {
 	for i, b := range rt.batches {
 		rt.batches[i] = batch{}
-		if err := b.conn.SendEach(rt.replies.Gathered(), b.raw, b.sinks); err != nil {
-			for _, to := range b.sinks {
-				to.Fail(b.conn, 1, false, err)
-			}
-		}
+		rt.replies.SendEach(b.conn, b.raw, b.sinks)
 	}
 	rt.batches = rt.batches[:0]
 }

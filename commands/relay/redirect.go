@@ -138,11 +138,7 @@ func (d *Redirector) send(m redirected) {
 		sinks = []upstream.Sink{c, c}
 	}
 	c.r.mu.Unlock()
-	if err := conn.SendEach(nil, raw, sinks); err != nil {
-		for _, s := range sinks {
-			s.Fail(conn, 1, false, err)
-		}
-	}
+	sendEach(nil, conn, raw, sinks)
 }
 
 // open makes or borrows a connection for a request. One that is the request's alone ends with

@@ -48,9 +48,9 @@ type RepliesOptions struct {
 // connections fill in from theirs; mu is held while writing, so that the order of
 // the writes is the order of the queue.
 type Replies struct {
-	out   Output
-	opt   RepliesOptions
-	later *upstream.Flushes // see Gather; the session's goroutine's
+	out    Output
+	opt    RepliesOptions
+	gather *upstream.Flushes // see Gather; the session's goroutine's
 
 	mu sync.Mutex
 

@@ -9,28 +9,36 @@ import (
 // Send sends commands whose n replies have their places already. If it fails they get what
 // AppendLost says.
 func (r *Replies) Send(c *upstream.Conn, raw []byte, n int) {
-	if err := c.SendLater(r.later, raw, n, r); err != nil {
+	if err := c.SendLater(r.gather, raw, n, r); err != nil {
 		r.Fail(c, n, false, err)
 	}
 }
 
 // SendUncounted sends commands whose replies are not counted.
 func (r *Replies) SendUncounted(c *upstream.Conn, raw []byte) {
-	c.SendLater(r.later, raw, 0, r) // if it fails, Fail closes the client
+	c.SendLater(r.gather, raw, 0, r) // if it fails, Fail closes the client
 }
 
-// Gather has f write what is sent from now on; with nil, sends write it themselves.
-func (r *Replies) Gather(f *upstream.Flushes) { r.later = f }
+// Gather makes sends leave what they would write to f, until it is called with nil.
+func (r *Replies) Gather(f *upstream.Flushes) { r.gather = f }
 
-// Gathered is the Flushes of Gather.
-func (r *Replies) Gathered() *upstream.Flushes { return r.later }
+// SendEach sends commands with one reply for each of sinks. If it fails they get what AppendLost says.
+func (r *Replies) SendEach(c *upstream.Conn, raw []byte, sinks []upstream.Sink) {
+	sendEach(r.gather, c, raw, sinks)
+}
+
+func sendEach(f *upstream.Flushes, c *upstream.Conn, raw []byte, sinks []upstream.Sink) {
+	if err := c.SendEach(f, raw, sinks); err != nil {
+		for _, s := range sinks {
+			s.Fail(c, 1, false, err)
+		}
+	}
+}
 
 // SendRequest gives the reply to a request its place, and sends it on conn.
 func (r *Replies) SendRequest(conn *upstream.Conn, c *Request) {
 	r.ExpectRequest(c)
-	if err := conn.SendEach(r.later, c.Raw, []upstream.Sink{c}); err != nil {
-		c.Fail(conn, 1, false, err)
-	}
+	r.SendEach(conn, c.Raw, []upstream.Sink{c})
 }
 
 // Ask sends a command of a single reply, behind everything sent before, and returns that
