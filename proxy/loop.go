@@ -84,15 +84,14 @@ type onLoop struct {
 }
 
 // joinLoop makes a loop the session's reader. It is false if a goroutine must be.
-func (s *session) joinLoop() bool {
+func (s *session) joinLoop(id int64) bool {
 	if !s.nc.CanTryWrite() {
 		return false
 	}
-	l := s.srv.loopOf(s.id)
-	if l == nil {
+	if s.loop = s.srv.loopOf(id); s.loop == nil {
 		return false
 	}
-	s.loop, s.watch = l, l.NewWatch(s)
+	s.watch = s.loop.NewWatch(s)
 	if d := s.srv.opt.IdleTimeout; d > 0 {
 		s.mu.Lock()
 		s.idle = time.AfterFunc(d, s.checkIdle)
@@ -103,7 +102,10 @@ func (s *session) joinLoop() bool {
 
 // rejoinLoop is joinLoop for a goroutine that has taken over, and has handled all it has read.
 func (s *session) rejoinLoop() bool {
-	if s.loop == nil || s.mustLeaveLoop() || s.backlogFull() {
+	if s.loop == nil || s.mustLeaveLoop() {
+		return false
+	}
+	if _, full := s.workerOwns(); full {
 		return false
 	}
 	s.release()
@@ -155,9 +157,7 @@ func (s *session) Ready(hungUp bool) (more bool) {
 // later. stay is false if a goroutine is to take over.
 func (s *session) turn(hungUp bool) (stay, more bool) {
 	for range maxTurnReads {
-		s.mu.Lock()
-		working, full := s.working, len(s.backlog) > maxBacklog
-		s.mu.Unlock()
+		working, full := s.workerOwns()
 		if full || s.stopped.Load() || s.draining.Load() {
 			return false, false
 		}
@@ -240,9 +240,7 @@ func (s *session) checkIdle() {
 
 // mayBeIdle reports whether the session goes on though nothing came for the idle timeout.
 func (s *session) mayBeIdle() bool {
-	s.mu.Lock()
-	working := s.working
-	s.mu.Unlock()
+	working, _ := s.workerOwns()
 	return s.onlyIdle(os.ErrDeadlineExceeded, func() bool { return working || s.cmds.Busy() })
 }
 

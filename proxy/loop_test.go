@@ -146,6 +146,15 @@ func TestLoop_ManyClients(t *testing.T) {
 	wg.Wait()
 }
 
+// echoed is a client that has been served once.
+func (h *testServer) echoed(t *testing.T) *testClient {
+	t.Helper()
+	g := h.connect(t)
+	g.send(t, "ECHO a\r\n")
+	g.want(t, "$1\r\na\r\n")
+	return g
+}
+
 // taken returns the session of the only client, once the test is its reader.
 func (h *testServer) taken(t *testing.T) *session {
 	t.Helper()
@@ -174,9 +183,7 @@ func longIdle(s *session) (again bool) {
 func TestLoop_IdleTimeoutIsTheLoops(t *testing.T) {
 	needLoop(t)
 	h := open(t, Options{IdleTimeout: time.Hour})
-	g := h.connect(t)
-	g.send(t, "ECHO a\r\n")
-	g.want(t, "$1\r\na\r\n")
+	g := h.echoed(t)
 	s := h.taken(t)
 	if !longIdle(s) {
 		t.Error("nobody will look again")
@@ -251,9 +258,7 @@ func TestLoop_Leaves(t *testing.T) {
 		for who, want := range map[int32]int32{byLoop: byGoroutine, inTurn: leaving, byGoroutine: byGoroutine} {
 			t.Run(fmt.Sprint(name, ", reader ", who), func(t *testing.T) {
 				h := open(t, Options{})
-				g := h.connect(t)
-				g.send(t, "ECHO a\r\n")
-				g.want(t, "$1\r\na\r\n")
+				g := h.echoed(t)
 				s := h.taken(t)
 				s.reader.Store(who)
 				reason(s)
@@ -277,9 +282,7 @@ func TestLoop_Leaves(t *testing.T) {
 func TestLoop_CannotWatch(t *testing.T) {
 	needLoop(t)
 	h := open(t, Options{})
-	g := h.connect(t)
-	g.send(t, "ECHO a\r\n")
-	g.want(t, "$1\r\na\r\n")
+	g := h.echoed(t)
 	s := h.taken(t)
 	if s.toLoop(func(*netio.Conn) error { return errors.ErrUnsupported }) {
 		t.Error("nobody reads")
@@ -297,9 +300,7 @@ func TestLoop_CannotWatch(t *testing.T) {
 func TestLoop_TakesBack(t *testing.T) {
 	needLoop(t)
 	h := open(t, Options{})
-	g := h.connect(t)
-	g.send(t, "ECHO a\r\n")
-	g.want(t, "$1\r\na\r\n")
+	g := h.echoed(t)
 	s := h.taken(t)
 	s.awaitWorker() // the first command had to wait for a connection to the upstream
 	s.reader.Store(byLoop)

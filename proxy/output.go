@@ -18,7 +18,7 @@ type output struct {
 	nc      *netio.Conn
 	traffic *metrics.Traffic
 	max     int    // most bytes queued for a client that does not read
-	dying   func() // called when nothing can be written any more; may be nil
+	dying   func() // called when nothing can be written any more
 
 	writer sync.WaitGroup
 
@@ -35,7 +35,7 @@ type output struct {
 }
 
 func newOutput(nc *netio.Conn, traffic *metrics.Traffic, limit int) *output {
-	return &output{nc: nc, traffic: traffic, max: limit}
+	return &output{nc: nc, traffic: traffic, max: limit, dying: func() {}}
 }
 
 // Write implements commands.Output.
@@ -89,9 +89,7 @@ func (o *output) writeQueue() {
 				o.nc.CloseWrite()
 			case finished:
 				o.nc.Close()
-				if o.dying != nil {
-					o.dying()
-				}
+				o.dying()
 			}
 			return
 		}
@@ -212,8 +210,6 @@ func (o *output) killLocked() {
 		o.queue = nil
 		o.signalRoomLocked()
 		o.nc.Abort()
-		if o.dying != nil {
-			o.dying()
-		}
+		o.dying()
 	}
 }

@@ -24,10 +24,7 @@ const (
 
 // read reads once and handles what came. It is false when no more is to be read.
 func (s *session) read() bool {
-	s.mu.Lock()
-	working := s.working
-	s.mu.Unlock()
-	if working {
+	if working, _ := s.workerOwns(); working {
 		return s.readBacklog()
 	}
 	n, err := s.readOnce(s.requests)
@@ -191,10 +188,11 @@ func (s *session) handleBacklog(data []byte) bool {
 	return s.handleReadAhead(data)
 }
 
-func (s *session) backlogFull() bool {
+// workerOwns reports whether the worker is the owner, and whether its backlog is full.
+func (s *session) workerOwns() (working, full bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.working && len(s.backlog) > maxBacklog
+	return s.working, s.working && len(s.backlog) > maxBacklog
 }
 
 // handleReadAhead handles data that was read while the worker was the owner, after that has ended.

@@ -16,7 +16,6 @@ import (
 type session struct {
 	// Fixed by serve.
 	srv        *Server
-	id         int64
 	nc         *netio.Conn
 	out        *output
 	traffic    *metrics.Traffic
@@ -70,7 +69,7 @@ const (
 // drain leaves both DrainTimeout from its beginning.
 func newSession(srv *Server, nc *netio.Conn, id int64) *session {
 	traffic := srv.traffic.For(uint64(id))
-	s := &session{srv: srv, id: id, nc: nc, traffic: traffic, since: time.Now(), out: newOutput(nc, traffic, int(srv.opt.MaxOutput))}
+	s := &session{srv: srv, nc: nc, traffic: traffic, since: time.Now(), out: newOutput(nc, traffic, int(srv.opt.MaxOutput))}
 	s.changed.L = &s.mu
 	s.out.dying = s.leaveLoop
 	s.requests = request.New(srv.rules)
@@ -102,7 +101,7 @@ func peerOf(nc *netio.Conn, id int64) commands.Peer {
 func serve(srv *Server, nc *netio.Conn, id int64) {
 	s := newSession(srv, nc, id)
 	srv.addSession(s)
-	if !s.joinLoop() {
+	if !s.joinLoop(id) {
 		s.readOn()
 	}
 }

@@ -80,7 +80,7 @@ func (s *session) takeBacklog() (data []byte) {
 			return nil
 		}
 		s.requests.Release()
-		if s.parked = s.cmds.NotifyAnswer(func() { s.unpark() }); s.parked {
+		if s.parked = s.cmds.NotifyAnswer(s.unpark); s.parked {
 			return nil
 		}
 		s.mu.Unlock()
@@ -99,7 +99,7 @@ func (s *session) unpark() {
 func (s *session) unparkLocked() {
 	if s.parked {
 		s.parked = false
-		s.srv.goWork(func() { s.drainBacklog() })
+		s.srv.goWork(s.drainBacklog)
 	}
 }
 
