@@ -88,7 +88,7 @@ func (s *session) handleRequests() bool {
 		if s.gather != nil {
 			s.loop.started = true
 		}
-		s.srv.goWork(func() { s.work(req.Raw, req.Args) })
+		s.srv.workers.Go(func() { s.work(req.Raw, req.Args) })
 	}
 	return on
 }

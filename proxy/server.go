@@ -17,6 +17,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/backends/netio"
+	"github.com/lockproxy/lockproxy/backends/workers"
 	"github.com/lockproxy/lockproxy/commands"
 	"github.com/lockproxy/lockproxy/proxy/request"
 )
@@ -61,9 +62,8 @@ type Server struct {
 	drainBy  atomic.Pointer[time.Time] // when draining ends; nil before it has begun
 	quiet    time.Duration             // drainQuiet, except in tests
 	clients  atomic.Int64
-	sessions sync.WaitGroup // and their workers
-	jobs     chan func()    // for workers
-	idle     atomic.Int64   // workers that wait for a job
+	sessions sync.WaitGroup
+	workers  *workers.Pool // of sessions
 
 	loopsOnce sync.Once // startLoops
 	loops     []*loop
@@ -87,8 +87,9 @@ func New(opt Options, cmds *commands.Dispatcher) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{opt: opt, cmds: cmds, ln: ln, rules: request.Limits{Bulk: int(opt.MaxBulk)}.Rules(), quiet: drainQuiet, jobs: make(chan func()), all: map[*session]struct{}{}}
+	s := &Server{opt: opt, cmds: cmds, ln: ln, rules: request.Limits{Bulk: int(opt.MaxBulk)}.Rules(), quiet: drainQuiet, all: map[*session]struct{}{}}
 	s.draining, s.drain = context.WithCancel(context.Background())
+	s.workers = workers.New(maxIdleWorkers, s.draining.Done())
 	return s, nil
 }
 
@@ -193,6 +194,7 @@ func (s *Server) beginDrain() {
 func (s *Server) await() {
 	defer time.AfterFunc(s.opt.DrainTimeout+time.Second, s.cmds.CloseUpstream).Stop()
 	s.sessions.Wait()
+	s.workers.Wait()
 	s.closeLoops()
 	s.cmds.Wait()
 }

@@ -35,7 +35,8 @@ type masterTracker struct {
 
 // newNode makes a node of a server, or of the master that sentinels name.
 func (s *Set) newNode(i int, srv *backends.Server) (*Node, error) {
-	n := &Node{index: i, Server: srv, set: s, wake: make(chan struct{}, 1), resume: make(chan struct{})}
+	n := &Node{index: i, Server: srv, set: s, wake: make(chan struct{}, 1)}
+	n.worker = n.work
 	if srv.MasterSet() == "" {
 		return n, nil
 	}

@@ -41,7 +41,7 @@ type ScriptCall struct {
 	sent            bool          // the node may have run it
 }
 
-// A Node is one master. Its worker, at most one goroutine at a time, which idles while there is nothing to do, sends waiting
+// A Node is one master. Its worker, at most one goroutine and none while there is nothing to do, sends waiting
 // calls in order and in batches, one batch at a time: an undo travels behind its acquisition, a node that
 // hangs holds up one goroutine and no caller, and its connection needs no goroutines of its own.
 //
@@ -56,6 +56,7 @@ type Node struct {
 	Server  *backends.Server
 	set     *Set
 	tracker *masterTracker // nil: the node is Server itself
+	worker  func()         // work, as a value that is made once
 
 	// Guarded by mu.
 	mu          sync.Mutex
@@ -74,9 +75,7 @@ type Node struct {
 	id          identity
 	barred      error // not nil: it must not vote, whatever it answers
 
-	wake   chan struct{} // a script call came while the worker waited; holds one
-	resume chan struct{} // has an idle goroutine be the worker
-	idlers atomic.Int32  // goroutines that wait to be the worker; one stays
+	wake chan struct{} // a script call came while the worker waited; holds one
 
 	// Safe for concurrent use.
 	meter    nodeMeter
@@ -106,7 +105,7 @@ func (n *Node) Push(calls ...ScriptCall) {
 		n.answer(r.call, Vote{Err: r.err, Unsent: true})
 	}
 	if start {
-		n.startWorker()
+		n.set.goroutines.Go(n.worker)
 	} else if wake {
 		n.wakeWorker()
 	}
@@ -163,38 +162,12 @@ func (n *Node) answer(j *ScriptCall, v Vote) {
 	}
 }
 
-// startWorker has an idle goroutine work, or a new one. Set.workers counts it already.
-func (n *Node) startWorker() {
-	select {
-	case n.resume <- struct{}{}:
-	default:
-		go n.work()
-	}
-}
-
-// work is the worker's goroutine: it sends batches whenever there are some.
+// work sends batches until there is nothing to send.
 func (n *Node) work() {
 	defer n.set.workers.Done()
-	for more := true; more; more = n.awaitWork() {
-		for n.nextBatch() {
-			n.send(n.batch)
-			clear(n.batch)
-		}
-	}
-}
-
-// awaitWork waits until the node has a worker again. It reports false if another goroutine waits already, or the set is closed.
-func (n *Node) awaitWork() bool {
-	defer n.idlers.Add(-1)
-	if n.idlers.Add(1) > 1 {
-		return false
-	}
-	select {
-	case <-n.resume:
-		n.set.workers.Done() // it was counted twice
-		return true
-	case <-n.set.stop:
-		return false
+	for n.nextBatch() {
+		n.send(n.batch)
+		clear(n.batch)
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends"
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/workers"
 	"github.com/lockproxy/lockproxy/scripts"
 )
 
@@ -52,6 +53,7 @@ type Set struct {
 
 	// Of goroutines, which Close ends.
 	workers      sync.WaitGroup
+	goroutines   *workers.Pool // that workers of nodes run on
 	stop         chan struct{} // closed by Close
 	once         sync.Once     // for stop
 	probeNow     chan struct{} // asks Run for a probe
@@ -70,6 +72,7 @@ func New(o Options) (*Set, error) {
 		Opts: o, Quorum: len(o.Nodes)/2 + 1, Clock: o.Now,
 		semaphore: make(chan struct{}, o.Rounds), stop: make(chan struct{}), probeNow: make(chan struct{}, 1),
 	}
+	s.goroutines = workers.New(len(o.Nodes), s.stop)
 	s.NodeList = newList(o.Nodes, o.grace())
 	s.commonArgs = []string{MS(o.MaxTTL), strconv.FormatInt(o.Skew.Microseconds(), 10), MS(o.Retention), s.NodeList.Fingerprint}
 	for i, srv := range o.Nodes {
@@ -117,6 +120,7 @@ func (s *Set) Close(drain time.Duration) error {
 	ended := make(chan struct{})
 	go func() {
 		s.workers.Wait()
+		s.goroutines.Wait()
 		close(ended)
 	}()
 	select {

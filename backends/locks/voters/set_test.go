@@ -81,19 +81,19 @@ func TestNode_WorkerPausesWhileTheServiceEnds(t *testing.T) {
 	})
 }
 
-// TestNode_OneGoroutineStays: a node's worker idles in one goroutine, which works again and ends with the set.
+// TestNode_OneGoroutineStays: one goroutine is kept for the worker of the only node, which works again and ends with the set.
 func TestNode_OneGoroutineStays(t *testing.T) {
 	h := newHandOver(t)
 	n := h.set.Members[0]
 	for range 100 {
 		h.vote(h.set.Ask(AskRead, ScriptCall{Args: h.set.Command(scripts.Read, h.keys), Parse: ParseDone, Expires: h.set.Clock() + time.Minute}, All))
-		if idle := n.idlers.Load(); idle > 2 { // one may be about to see that another one stays
+		if idle := h.set.goroutines.Idle(); idle > 2 { // one may be about to see that another one stays
 			t.Fatalf("%d goroutines are idle", idle)
 		}
 	}
-	within(t, "one is idle", func() bool { return n.idle() && n.idlers.Load() == 1 })
-	if err := h.set.Close(time.Second); err != nil || n.idlers.Load() != 0 {
-		t.Errorf("%d goroutines are idle after Close (%v)", n.idlers.Load(), err)
+	within(t, "one is idle", func() bool { return n.idle() && h.set.goroutines.Idle() == 1 })
+	if err := h.set.Close(time.Second); err != nil || h.set.goroutines.Idle() != 0 {
+		t.Errorf("%d goroutines are idle after Close (%v)", h.set.goroutines.Idle(), err)
 	}
 }
 
