@@ -10,7 +10,7 @@ import (
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
-// A cost is what is measured of each size of a cause.
+// A cost is a column of a growth, with one figure for each size.
 type cost struct {
 	label string  // of its column
 	unit  string  // of the axis; costs of the same unit share a panel; empty: it is not in the picture
@@ -28,8 +28,23 @@ type growth struct {
 	sizes       []int
 	text        string // what was done
 	costs       []cost
-	measure     func(p plan, sizes []int, add func(size int, costs ...float64)) error
+	measure     func(p plan, sizes []int, add added) error
 	from        int // the exponent is counted from this size on
+}
+
+// added takes the costs of one size.
+type added = func(size int, costs ...float64)
+
+// bySize measures one size after the other.
+func bySize(one func(p plan, n int, add added) error) func(plan, []int, added) error {
+	return func(p plan, sizes []int, add added) error {
+		for _, n := range sizes {
+			if err := one(p, n, add); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 }
 
 var growths = []growth{overNodes, overProxies, overProxiesOneName, overNames, overWaiters, overHeld, overKept, overConnections}

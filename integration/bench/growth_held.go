@@ -24,7 +24,7 @@ var overHeld = growth{
 		{"LIST ms a page", "ms", "a page of LIST", 0},
 		{"scrape CPU ms", "ms", "/metrics, CPU", 0},
 	},
-	measure: func(p plan, sizes []int, add func(int, ...float64)) error {
+	measure: func(p plan, sizes []int, add added) error {
 		f, err := openWatched(3, "--max-ttl", "1h", "--fence-retention", "2h")
 		if err != nil {
 			return err
@@ -64,7 +64,7 @@ func (h *holding) begin(p plan) (err error) {
 }
 
 // grow has n locks held, and measures what they cost.
-func (h *holding) grow(p plan, n int, add func(int, ...float64)) error {
+func (h *holding) grow(p plan, n int, add added) error {
 	before, err := h.work(int64(h.n))
 	if err != nil {
 		return err
@@ -138,12 +138,7 @@ func (l *locker) takeForAnHour() error {
 
 // cycle is the pace of clients with other names.
 func (h *holding) cycle(p plan) (pace, error) {
-	clients, err := crew(many, func(i int) (cycler, error) { return dialOwn(h.proxy.Addr(), i) })
-	defer func() { closeAll(clients) }()
-	if err != nil {
-		return pace{}, err
-	}
-	return h.pace(p, clients)
+	return h.paceOf(p, many, func(i int) (cycler, error) { return dialOwn(h.proxy.Addr(), i) })
 }
 
 // giveBack is the proxy's CPU µs for each of n locks that are given back, those taken first. They are taken again.
@@ -204,18 +199,11 @@ var overKept = growth{
 		{"node CPU µs a lock and lease", "CPU µs a lock and lease", "all lock nodes", 0},
 		{"proxy KB a lock", "proxy KB a lock", "in use", 0},
 	},
-	measure: func(p plan, sizes []int, add func(int, ...float64)) error {
-		for _, n := range sizes {
-			if err := keepGrowing(n, add); err != nil {
-				return err
-			}
-		}
-		return nil
-	},
+	measure: bySize(keepGrowing),
 }
 
 // keepGrowing has the proxy keep n locks for a while.
-func keepGrowing(n int, add func(int, ...float64)) error {
+func keepGrowing(_ plan, n int, add added) error {
 	f, err := openWatched(3)
 	if err != nil {
 		return err

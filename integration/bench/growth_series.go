@@ -22,47 +22,26 @@ func paceCosts(proxies, nodes float64) []cost {
 
 var overNodes = growth{
 	name: "nodes", title: "More lock nodes", cause: "lock nodes",
-	sizes: []int{1, 3, 5, 7, 9},
-	text:  fmt.Sprintf("One proxy; %d clients, each with a name of its own. All nodes are asked, so the costs may grow as their number.", many),
-	costs: paceCosts(1, 1),
-	measure: func(p plan, sizes []int, add func(int, ...float64)) error {
-		for _, n := range sizes {
-			if err := paceOf(p, n, 1, many, dialOwn, func(is pace) { add(n, is.rate, is.proxies, is.nodes) }); err != nil {
-				return err
-			}
-		}
-		return nil
-	},
+	sizes:   []int{1, 3, 5, 7, 9},
+	text:    fmt.Sprintf("One proxy; %d clients, each with a name of its own. All nodes are asked, so the costs may grow as their number.", many),
+	costs:   paceCosts(1, 1),
+	measure: paces(func(p plan, n int) (pace, error) { return paceOf(p, n, 1, many, dialOwn) }),
 }
 
 var overProxies = growth{
 	name: "proxies", title: "More proxies", cause: "proxies",
-	sizes: []int{1, 2, 3, 4},
-	text:  fmt.Sprintf("Three lock nodes; %d clients at each proxy, each client with a name of its own.", each),
-	costs: paceCosts(0, 0),
-	measure: func(p plan, sizes []int, add func(int, ...float64)) error {
-		for _, n := range sizes {
-			if err := paceOf(p, 3, n, each, dialOwn, func(is pace) { add(n, is.rate, is.proxies, is.nodes) }); err != nil {
-				return err
-			}
-		}
-		return nil
-	},
+	sizes:   []int{1, 2, 3, 4},
+	text:    fmt.Sprintf("Three lock nodes; %d clients at each proxy, each client with a name of its own.", each),
+	costs:   paceCosts(0, 0),
+	measure: paces(func(p plan, n int) (pace, error) { return paceOf(p, 3, n, each, dialOwn) }),
 }
 
 var overProxiesOneName = growth{
 	name: "proxies-one-name", title: "More proxies with one line", cause: "proxies",
-	sizes: []int{1, 2, 3, 4},
-	text:  "The same, but all wait in line for one name: each proxy has a line of its own, and every lock node tells each of a release, so the costs may grow as the number of proxies.",
-	costs: paceCosts(1, 1),
-	measure: func(p plan, sizes []int, add func(int, ...float64)) error {
-		for _, n := range sizes {
-			if err := paceOf(p, 3, n, each, dialWaiter, func(is pace) { add(n, is.rate, is.proxies, is.nodes) }); err != nil {
-				return err
-			}
-		}
-		return nil
-	},
+	sizes:   []int{1, 2, 3, 4},
+	text:    "The same, but all wait in line for one name: each proxy has a line of its own, and every lock node tells each of a release, so the costs may grow as the number of proxies.",
+	costs:   paceCosts(1, 1),
+	measure: paces(func(p plan, n int) (pace, error) { return paceOf(p, 3, n, each, dialWaiter) }),
 }
 
 // dialOwn opens a client with a name of its own.
@@ -78,60 +57,57 @@ func dialWaiter(addr string, i int) (cycler, error) {
 	return &waiter{*l}, nil
 }
 
+// paces measures costs that are those of paceCosts.
+func paces(of func(p plan, n int) (pace, error)) func(plan, []int, added) error {
+	return bySize(func(p plan, n int, add added) error {
+		is, err := of(p, n)
+		if err == nil {
+			add(n, is.rate, is.proxies, is.nodes)
+		}
+		return err
+	})
+}
+
 // paceOf is the pace of some clients at each proxy, which dial makes.
-func paceOf(p plan, nodes, proxies, clients int, dial func(addr string, i int) (cycler, error), told func(pace)) error {
+func paceOf(p plan, nodes, proxies, clients int, dial func(addr string, i int) (cycler, error)) (pace, error) {
 	f, err := openField(nodes, proxies)
 	if err != nil {
-		return err
+		return pace{}, err
 	}
 	defer f.close()
-	all, err := crew(clients*proxies, func(i int) (cycler, error) { return dial(f.proxies[i%proxies].Addr(), i) })
+	return f.paceOf(p, clients*proxies, func(i int) (cycler, error) { return dial(f.proxies[i%proxies].Addr(), i) })
+}
+
+// paceOf is the pace of n clients that make makes.
+func (f *field) paceOf(p plan, n int, make func(i int) (cycler, error)) (pace, error) {
+	all, err := crew(n, make)
 	defer func() { closeAll(all) }()
 	if err != nil {
-		return err
+		return pace{}, err
 	}
-	is, err := f.pace(p, all)
-	if err == nil {
-		told(is)
-	}
-	return err
+	return f.pace(p, all)
 }
 
 var overNames = growth{
 	name: "names", title: "More names", cause: "names",
 	sizes: []int{1, 10, 100, 1000, 10_000}, from: 10,
-	text:  "Three lock nodes, one proxy; ten clients, and one where there is one name, that go round their shares of the names. Growth is counted from ten names on: from there on as many clients are at work.",
-	costs: paceCosts(0, 0),
-	measure: func(p plan, sizes []int, add func(int, ...float64)) error {
-		for _, n := range sizes {
-			if err := overOneProxy(p, min(n, 10), n, false, func(_ *field, is pace) error { add(n, is.rate, is.proxies, is.nodes); return nil }); err != nil {
-				return err
-			}
-		}
-		return nil
-	},
+	text:    "Three lock nodes, one proxy; ten clients, and one where there is one name, that go round their shares of the names. Growth is counted from ten names on: from there on as many clients are at work.",
+	costs:   paceCosts(0, 0),
+	measure: paces(paceOfNames),
 }
 
-// overOneProxy is the pace of clients that go round n names, over a connection each or, with apart, one for each name.
-func overOneProxy(p plan, clients, n int, apart bool, told func(*field, pace) error) error {
+// paceOfNames is the pace of clients that go round n names, over a connection each.
+func paceOfNames(p plan, n int) (pace, error) {
 	f, err := openField(3, 1)
 	if err != nil {
-		return err
+		return pace{}, err
 	}
 	defer f.close()
-	all, err := crew(clients, func(i int) (cycler, error) { return f.rota(i, clients, n, apart) })
-	defer func() { closeAll(all) }()
-	if err != nil {
-		return err
-	}
-	is, err := f.pace(p, all)
-	if err != nil {
-		return err
-	}
-	return told(f, is)
+	clients := min(n, 10)
+	return f.paceOf(p, clients, func(i int) (cycler, error) { return f.rota(i, clients, n, false) })
 }
 
-// rota is the i-th of some clients that share n names.
+// rota is the i-th of some clients that share n names; with apart it has a connection for each.
 func (f *field) rota(i, clients, n int, apart bool) (*rota, error) {
 	r := &rota{}
 	for k := i; k < n; k += clients {
@@ -155,17 +131,10 @@ var overConnections = growth{
 	costs: append(paceCosts(0, 0),
 		cost{"proxy KB a connection", "proxy KB a connection", "in use", 0},
 		cost{"proxy CPU ms a second, all silent", "", "", 1}),
-	measure: func(p plan, sizes []int, add func(int, ...float64)) error {
-		for _, n := range sizes {
-			if err := overConnectionsOf(p, n, add); err != nil {
-				return err
-			}
-		}
-		return nil
-	},
+	measure: bySize(overConnectionsOf),
 }
 
-func overConnectionsOf(p plan, n int, add func(int, ...float64)) error {
+func overConnectionsOf(p plan, n int, add added) error {
 	f, err := openWatched(3)
 	if err != nil {
 		return err

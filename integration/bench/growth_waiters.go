@@ -18,18 +18,11 @@ var overWaiters = growth{
 	costs: append(paceCosts(0, 0),
 		cost{"CPU µs to stand in line", "CPU µs a cycle", "to stand in line", 0},
 		cost{"proxy KB a waiter", "proxy KB a waiter", "in use", 0}),
-	measure: func(p plan, sizes []int, add func(int, ...float64)) error {
-		for _, n := range sizes {
-			if err := inLine(p, n, add); err != nil {
-				return err
-			}
-		}
-		return nil
-	},
+	measure: bySize(inLine),
 }
 
 // inLine has n wait for a name that a further one has, and then take their turns.
-func inLine(p plan, n int, add func(int, ...float64)) error {
+func inLine(p plan, n int, add added) error {
 	f, err := openWatched(3)
 	if err != nil {
 		return err

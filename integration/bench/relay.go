@@ -71,7 +71,7 @@ func measureRelay(p plan, page *report) error {
 		ways = append(ways, way{name: r.name, addr: r.addr, proxy: r.cmd.Process.Pid})
 	}
 	page.linef("\n## GET and SET\n")
-	page.linef("redis-benchmark direct, through lockproxy, and through other proxies where they are there (`apt-get install nutcracker haproxy`; PREDIXY names a directory with the source of predixy, which is built), in turns, medians of %d rounds. CPU is user and system time by /proc, in seconds per million commands; the first is redis-server's own when asked directly.\n", p.rounds)
+	page.linef("redis-benchmark direct, through lockproxy, and through other proxies where they are installed (`apt-get install nutcracker haproxy`) or, predixy, built from the source in the directory PREDIXY, in turns, medians of %d rounds. CPU is user and system time by /proc, in seconds per million commands; the first is redis-server's own when asked directly.\n", p.rounds)
 	heads := []string{"load", "direct /s", "redis CPU"}
 	for _, w := range ways[1:] {
 		heads = append(heads, w.name+" /s", "of direct", "CPU")

@@ -46,10 +46,7 @@ func rivals() []*rival {
 
 // find sets where the binary is, after building it in dir from source. It is empty if the rival is not there.
 func (r *rival) find(dir string) error {
-	source := ""
-	if r.source != "" {
-		source = os.Getenv(r.source)
-	}
+	source := os.Getenv(r.source)
 	if source == "" {
 		r.path, _ = exec.LookPath(r.binary)
 		return nil
