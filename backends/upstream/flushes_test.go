@@ -118,7 +118,7 @@ func TestFlushes_UpstreamDoesNotRead(t *testing.T) {
 				if err := c.SendLater(&f, p, 1, h); err != nil {
 					t.Fatal(err)
 				}
-				clear(p) // a copy was made of what is not written
+				clear(p) // SendLater has copied what it could not write
 				f.Flush()
 				wait = f.TakeCongested()
 				if n*size > 4*maxQueued {

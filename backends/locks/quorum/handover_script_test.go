@@ -188,7 +188,7 @@ func TestHandOver_IsReleaseThenAcquire(t *testing.T) {
 	})
 }
 
-// shown is what is on a node, for people.
+// shown lists the keys of a node, a line each, for the message of a test that fails.
 func shown(keys map[string]*simKey) string {
 	var lines []string
 	for name, k := range keys {

@@ -251,7 +251,8 @@ func (n *simNode) ran(name, key string, argv []string, reply any) {
 	}
 }
 
-// checkAlone: a record that says that nobody entered it has one hold. A release relies on that.
+// checkAlone blames a node whose record is marked as not entered (its field p begins with "0 ") and does not have exactly one
+// hold: a release relies on that.
 func (n *simNode) checkAlone(key string) {
 	k, holds := n.hash(key), 0
 	for _, f := range k.fields {
