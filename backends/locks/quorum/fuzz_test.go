@@ -140,7 +140,7 @@ func FuzzHints(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := &listener{store: svc.inner.Store, source: svc.waiting.Listen()[1]}
+		l := &voters.Listener{Set: svc.inner.Store.set, Keepalive: svc.inner.Store.host.Keepalive, Source: svc.waiting.Listen()[1]}
 		job := locks.Key{DB: 0, Name: "job"}
 		w, err := svc.waiting.Join(job, "", "", &locks.Waiting{Attempt: locks.Attempt{LockRequest: locks.LockRequest{Key: job}}})
 		if err != nil {
@@ -150,8 +150,8 @@ func FuzzHints(f *testing.F) {
 		asleep, cancel := context.WithCancel(t.Context())
 		cancel()
 		_ = svc.waiting.Sleep(asleep, w) // subscribes
-		l.subscription(rueidis.PubSubSubscription{Kind: "subscribe", Channel: channel})
-		l.message(rueidis.PubSubMessage{Channel: channel, Message: string(text)})
+		l.Subscribed(rueidis.PubSubSubscription{Kind: "subscribe", Channel: channel})
+		l.Message(rueidis.PubSubMessage{Channel: channel, Message: string(text)})
 		if k, _ := svc.waiting.Known(job); !k.Answers(time.Second) && !bytes.ContainsAny(text, "0123456789") {
 			t.Fatalf("%q made it doubtful who has the name", text)
 		}

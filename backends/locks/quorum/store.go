@@ -8,7 +8,7 @@
 // question, asked again only where nobody has a majority. A proxy remembers grants (grantcache) only as a hint:
 // what is missing or invalidated there is read from a quorum.
 //
-// The only goroutines of a [Store] are its listeners (notify), which Run starts and Close awaits. Where a mutex is
+// A [Store] has no goroutines of its own: those of voters are started by Run and awaited by Close. Where a mutex is
 // taken while another is held, the order is: locks.Keepalive, waitq, grant cache or inflight.
 package quorum
 
@@ -73,7 +73,7 @@ func (s *Store) Attach(h *locks.Host) { s.host = h }
 
 // Run implements locks.Store: it looks after the nodes and takes their hints.
 func (s *Store) Run(ctx context.Context) {
-	s.startListening(ctx)
+	s.set.Listen(ctx, s.host)
 	s.set.Run(ctx)
 }
 

@@ -1,4 +1,4 @@
-package quorum
+package voters
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
-	"github.com/lockproxy/lockproxy/backends/locks/voters"
 )
 
 const (
@@ -21,44 +20,50 @@ const (
 )
 
 // cutChannel is the channel on which nodes tell that a lease was cut.
-func (s *Store) cutChannel() string { return s.set.Opts.Prefix + "node:cut" }
+func (s *Set) cutChannel() string { return s.Opts.Prefix + "node:cut" }
 
-// startListening starts the goroutines that take hints. They end with ctx; closing s.set waits for them.
-func (s *Store) startListening(ctx context.Context) {
-	for i, source := range s.host.Lines.Listen() {
-		l := &listener{store: s, node: s.set.Members[i], source: source}
-		s.set.Start(func() { l.run(ctx) })
+// Listen starts the goroutines that take hints from the nodes and pass them on to the host. They end with ctx; Close
+// waits for them. It is called once at most.
+func (s *Set) Listen(ctx context.Context, host *locks.Host) {
+	for i, source := range host.Lines.Listen() {
+		l := &Listener{Set: s, Keepalive: host.Keepalive, Source: source, node: s.Members[i]}
+		s.Start(func() { l.run(ctx) })
 	}
 }
 
-// A listener keeps the one connection on which a node tells of releases. It is
+// A Listener keeps the one connection on which a node tells of releases. It is
 // opened when a caller waits for a lock, and opened again when it is lost.
-type listener struct {
-	store   *Store
-	node    *voters.Node
-	source  *locks.Source
+type Listener struct {
+	Set       *Set
+	Keepalive *locks.Keepalive
+	Source    *locks.Source
+
+	node    *Node
 	refused bool // the node answered a subscription with an error, which has been logged
 }
 
 // run listens until ctx ends.
-func (l *listener) run(ctx context.Context) {
-	for pause := voters.FirstPause; ctx.Err() == nil; pause = min(2*pause, longRedial) {
-		if !l.source.Needed() {
+func (l *Listener) run(ctx context.Context) {
+	for pause := FirstPause; ctx.Err() == nil; pause = min(2*pause, longRedial) {
+		if !l.Source.Needed() {
 			select {
-			case <-l.source.Changed():
+			case <-l.Source.Changed():
 			case <-ctx.Done():
 			}
 		}
 		if l.listen(ctx) {
-			pause = voters.FirstPause
+			pause = FirstPause
 		}
-		_ = sleep(ctx, pause)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
 	}
 }
 
 // listen keeps one connection subscribed to what is wanted, until it is lost or ctx
 // ends. It reports whether the node answered.
-func (l *listener) listen(ctx context.Context) (answered bool) {
+func (l *Listener) listen(ctx context.Context) (answered bool) {
 	client := l.node.Dialled()
 	if client == nil {
 		return false
@@ -66,14 +71,14 @@ func (l *listener) listen(ctx context.Context) (answered bool) {
 	c, giveBack := client.Dedicate()
 	defer giveBack()
 	defer c.Close()
-	lost := c.SetPubSubHooks(rueidis.PubSubHooks{OnMessage: l.message, OnSubscription: l.subscription})
-	defer l.source.Lost()
+	lost := c.SetPubSubHooks(rueidis.PubSubHooks{OnMessage: l.Message, OnSubscription: l.Subscribed})
+	defer l.Source.Lost()
 	ping := time.NewTicker(pingEvery)
 	defer ping.Stop()
 	for l.follow(ctx, c) && l.node.Dialled() == client { // else another server is the node now
 		answered = true
 		select {
-		case <-l.source.Changed():
+		case <-l.Source.Changed():
 		case <-ping.C:
 			if l.do(ctx, c, c.B().Ping().Build()) != nil {
 				return answered
@@ -89,8 +94,8 @@ func (l *listener) listen(ctx context.Context) (answered bool) {
 
 // follow subscribes to keys that have become wanted, and unsubscribes from those that no
 // longer are. It reports whether the node answered.
-func (l *listener) follow(ctx context.Context, c rueidis.DedicatedClient) bool {
-	wanted, unwanted := l.source.Changes()
+func (l *Listener) follow(ctx context.Context, c rueidis.DedicatedClient) bool {
+	wanted, unwanted := l.Source.Changes()
 	for some := range slices.Chunk(wanted, subscribeBatch) {
 		if l.do(ctx, c, c.B().Subscribe().Channel(l.channels(some)...).Build()) != nil {
 			return false
@@ -104,39 +109,40 @@ func (l *listener) follow(ctx context.Context, c rueidis.DedicatedClient) bool {
 	return true
 }
 
-func (l *listener) channels(keys []locks.Key) []string {
+func (l *Listener) channels(keys []locks.Key) []string {
 	all := make([]string, len(keys))
 	for i, k := range keys {
-		if all[i] = voters.LockKey(l.store.set.Opts.Prefix, k); k == locks.CutKey {
-			all[i] = l.store.cutChannel()
+		if all[i] = LockKey(l.Set.Opts.Prefix, k); k == locks.CutKey {
+			all[i] = l.Set.cutChannel()
 		}
 	}
 	return all
 }
 
 // keyOf is the key of a channel.
-func (l *listener) keyOf(channel string) (k locks.Key, ok bool) {
-	if channel == l.store.cutChannel() {
+func (l *Listener) keyOf(channel string) (k locks.Key, ok bool) {
+	if channel == l.Set.cutChannel() {
 		return locks.CutKey, true
 	}
-	return voters.ParseLockKey(l.store.set.Opts.Prefix, channel)
+	return ParseLockKey(l.Set.Opts.Prefix, channel)
 }
 
-func (l *listener) do(ctx context.Context, c rueidis.DedicatedClient, cmd rueidis.Completed) error {
-	ctx, cancel := context.WithTimeout(ctx, voters.CallTimeout)
+func (l *Listener) do(ctx context.Context, c rueidis.DedicatedClient, cmd rueidis.Completed) error {
+	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
 	err := c.Do(ctx, cmd).Error()
 	if answer := (*rueidis.RedisError)(nil); errors.As(err, &answer) && !l.refused {
 		l.refused = true
-		l.store.set.Opts.Log.Warn("lock node does not tell what is released, so that waiting takes longer", "node", l.node.Server.String(), "reason", err)
+		l.Set.Opts.Log.Warn("lock node does not tell what is released, so that waiting takes longer", "node", l.node.Server.String(), "reason", err)
 	}
 	l.refused = l.refused && err != nil
 	return err
 }
 
-func (l *listener) subscription(m rueidis.PubSubSubscription) {
+// Subscribed notes that the node tells of a key from now on.
+func (l *Listener) Subscribed(m rueidis.PubSubSubscription) {
 	if k, ok := l.keyOf(m.Channel); ok && m.Kind == "subscribe" {
-		l.source.Confirm(k)
+		l.Source.Confirm(k)
 	}
 }
 
@@ -144,11 +150,11 @@ func (l *listener) subscription(m rueidis.PubSubSubscription) {
 // renewal that cut it is still on its way to the other nodes, and another one meanwhile would make both start again.
 const cutPause = 5 * time.Millisecond
 
-// message reads what the scripts publish.
-func (l *listener) message(m rueidis.PubSubMessage) {
-	if m.Channel == l.store.cutChannel() {
-		if h, ok := parseCut(m.Message, l.store.set.Opts.Prefix); ok {
-			l.store.host.Keepalive.RecheckIn(cutPause+l.store.set.Opts.Random.UpTo(cutPause), h, true)
+// Message reads what the scripts publish.
+func (l *Listener) Message(m rueidis.PubSubMessage) {
+	if m.Channel == l.Set.cutChannel() {
+		if h, ok := parseCut(m.Message, l.Set.Opts.Prefix); ok {
+			l.Keepalive.RecheckIn(cutPause+l.Set.Opts.Random.UpTo(cutPause), h, true)
 		}
 		return
 	}
@@ -165,7 +171,7 @@ func (l *listener) message(m rueidis.PubSubMessage) {
 	case "undo":
 		kind = locks.Undone
 	}
-	l.source.Released(k, n, kind)
+	l.Source.Released(k, n, kind)
 }
 
 // parseCut reads whose lease a node has cut.
@@ -176,6 +182,6 @@ func parseCut(message, prefix string) (h locks.Holder, ok bool) {
 		return h, false
 	}
 	h.Owner = rest[:n]
-	h.Key, ok = voters.ParseLockKey(prefix, rest[n:])
+	h.Key, ok = ParseLockKey(prefix, rest[n:])
 	return h, ok
 }
