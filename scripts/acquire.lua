@@ -1,17 +1,23 @@
 -- acquire: grant the owner a hold of the name, unless another owner has it. A re-entry asks in the same way.
---   ARGV[5..12]  owner, ttl in ms, proposed fence, info, mode, id of the new hold, then the fence and the grant that the
---         proxy knows the owner to have (0 and empty: none); to replace, the fence and the owner of what is replaced
---   ARGV[13..]   pairs: another hold of that grant, and the ms it has left
+--   ARGV[5..13]  owner, ttl in ms, proposed fence, info, mode, id of the new hold, then the fence and the grant that the
+--         proxy knows the owner to have (0 and empty: none); to replace, the fence and the owner of what is replaced; last, how
+--         many ms readers are kept out if only readers are in the way
+--   ARGV[14..]   pairs: another hold of that grant, and the ms it has left
 --   {1, fence, kept fence, ms left of the new hold, holds, lineage, number, grant}  granted. kept fence is 0 for a new
 --       grant. On a re-entry fence is only a proposal, and no grant has it before a settle; kept fence is that of the
 --       owner's grant, or -1 if a renewal reinstated the grant here, so that this node cannot vouch for it
 --   {2, fence}  this request was granted before, with this fence, and given back; fence 0: this very hold was
 --   {3, holds}  the owner has as many holds as it may have
---   {0, owner, ms left, fence}  another owner has the name; to replace also: the grant that is to be replaced is not here,
---       and owner is empty if the name is free
+--   {0, owner, ms left, fence, why}  another owner has the name; to replace also: the grant that is to be replaced is not
+--       here, and owner is empty if the name is free. why is there only if the one in the way is not a writer: it is
+--       readers, of which owner is the one with the latest end; upgrade, which is readers as well, and this owner is one; or
+--       intent, of a writer who waits for readers
 -- Without a grant nothing is written, except that what has ended is removed. Repeating the call changes nothing. The new hold
 -- ends ttl from now and prolongs no other hold; the version of the lease stays. Known holds of the grant that are missing
 -- here are added: see add in the prologue.
+-- A reader is granted its lock beside others, with the largest fence of the name as it stands, which so is not below that of
+-- any writer before. It is raised only where this owner has read under as large a fence, so that the fences of an owner's
+-- readings increase as well. A writer who already reads the name may have it if nobody else does.
 -- The modes:
 --   plain  as above
 --   fresh  if the owner's fence here is not above the known one, which a quorum has noted, its holds are dropped, their
@@ -28,8 +34,53 @@ local over = request and recall('L' .. request)
 if over then return {2, tonumber(over)} end
 if recall('H' .. hold) then return {2, 0} end
 local h = holder(10, 10)
-local replaces = how == 'replace'
+local mine, replaces = h and h.owner == owner, how == 'replace'
 if h and h.owner ~= owner and not replaces then return {0, h.owner, h.rest, h.fence} end
+
+local c, seen, last, intent = fences('o', 'w')
+local name -- the largest fence of the name that is read, as this node has seen it
+if KEYS[4] then
+  local f = redis.call('HMGET', beside('fence:'), 'c', 'w')
+  name, intent = f[1] and tonumber(f[1]), f[2]
+  c = math.max(c, largest)
+end
+local fence = math.max(c + 1, math.min(math.max(proposal, us - skew), us + skew))
+if name then -- up to its floor a node that forgot does not know which readings of this owner there were
+  fence = math.max(name > floor and name or floor + 1, seen and seen + 1 or 0)
+end
+
+-- in_the_way is the reply to an owner that does not have the name, if others keep it from getting it.
+local function in_the_way()
+  local ends, whose = string.match(intent or '', '^(%d+) (.*)$')
+  ends = tonumber(ends) or 0
+  local waits = ends > now and ends <= now + maxttl
+  if KEYS[4] then
+    local other, e, its = writer(owner)
+    if other then return {0, other, e - now, its} end
+    if waits and whose ~= owner then return {0, '', ends - now, 0, 'intent'} end
+    redis.call('ZREMRANGEBYSCORE', beside('lockr'), '-inf', now)
+    return
+  end
+  local other, e = reader(owner)
+  if not other then
+    if whose == owner then redis.call('HDEL', KEYS[2], 'w') end
+    return
+  end
+  if tonumber(redis.call('ZSCORE', beside('lockr'), owner) or '0') > now then return {0, other, e - now, 0, 'upgrade'} end
+  local ms = tonumber(ARGV[13])
+  if ms > 0 and (not waits or whose == owner) then
+    redis.call('HSET', KEYS[2], 'w', int(now + ms) .. ' ' .. owner)
+    redis.call('PEXPIRE', KEYS[2], kept)
+  end
+  return {0, other, e - now, 0, 'readers'}
+end
+
+if not mine then
+  local no = in_the_way()
+  if no then return no end
+elseif KEYS[4] then
+  writer(owner) -- its fence may be proposed
+end
 
 if h and h.present == 0 and how ~= 'plain' then
   local same = false
@@ -57,8 +108,6 @@ elseif not h and replaces then
   return {0, '', 0, (fences())}
 end
 
-local c, seen, last = fences('o')
-local fence = math.max(c + 1, math.min(math.max(proposal, us - skew), us + skew))
 if h then
   local ends = h.ends
   if h.present == 0 then
@@ -66,10 +115,10 @@ if h then
       local n = #live(ends, true)
       if n >= most then return {3, n} end
     end
-    if h.fence == known and h.grant == ARGV[12] then add(h, 13) end
+    if h.fence == known and h.grant == ARGV[12] then add(h, 14) end
     ends = math.max(ends, now + ttl)
     redis.call('HSET', KEYS[1], hold, (now + ttl) .. ' ' .. now, 'p', entered(h))
-    if ends > h.ends then extend(ends) end
+    if ends > h.ends then extend(owner, ends) end
   else -- a RENEW has added it, maybe with less time
     ttl = math.min(ttl, ending(h.values[10]) - taken(h.values[10]))
   end
@@ -78,4 +127,5 @@ end
 
 create({hold}, hold, owner, now + ttl, fence, hold, '0', ARGV[8], '0 ' .. int(math.max(seen or 0, floor)))
 if last == owner then raise(fence, seen, 'n', '1') else raise(fence, seen) end
+if KEYS[4] then raise_name(fence, name) end
 return {1, fence, 0, ttl, 1, hold, 0, hold}

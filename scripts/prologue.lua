@@ -11,9 +11,13 @@
 --            one TAG were taken by one request, and count as one
 --   KEYS[2]  the name's fences   hash: c the largest fence; o, a, f owner, hold and fence of the last release; n 1 if that
 --            owner has had a grant since; m the largest fence of a grant that a renewal may have shortened
+--   KEYS[4]  only in a call about the lock of a reader: the record of the name. A reader's lock is one of its own, which no
+--            other owner can have: KEYS[1] and KEYS[2] are the record and the fences of this owner's reading. Beside them a
+--            name has a sorted set of the owners that read it, by the end of the lease of each, under the key of its record with
+--            lockr in place of lock: (so one SCAN finds both); and in the name's fences w, the intent of a writer that waits for readers: its end in ms and its owner
 --   KEYS[3]  the node record     hash: id the master_replid under which it was written; since and until, start and end of
 --            its quarantine in ms; sync 1 when the fence floor is restored; floor; g the largest fence ever stored here;
---            ttl the largest max-ttl in use, in ms; word and list, the set of lock nodes that this node is in, as ARGV[4]
+--            ttl the largest max-ttl in use, in ms; readers 1 if any name has had readers; word and list, the set of lock nodes that this node is in, as ARGV[4]
 --            has it and for people; next and nextlist, the set that proxies are changing to; epoch, the number of changes
 --            by an operator; changed, the time of the last one in ms; max 0, by which older proxies know a record of
 --            another format; about, a text for people of more than 64 bytes: with one Redis keeps the fields in a table, and
@@ -55,7 +59,7 @@ elseif not string.find(info.err, 'is not supported', 1, true) then
   return info
 end
 
-local rec = redis.call('HMGET', KEYS[3], 'id', 'until', 'sync', 'g', 'floor', 'ttl', 'word', 'm' .. ARGV[1] .. ' ' .. ARGV[4])
+local rec = redis.call('HMGET', KEYS[3], 'id', 'until', 'sync', 'g', 'floor', 'ttl', 'word', 'm' .. ARGV[1] .. ' ' .. ARGV[4], 'readers')
 local largest, floor = tonumber(rec[4] or '0'), tonumber(rec[5] or '0')
 local word, longest = rec[7], tonumber(rec[6] or '0')
 
@@ -125,6 +129,57 @@ else
   elseif not synced then
     refusal = {-3, now - quarantine, int(quarantine) .. ':' .. replid, maxttl}
   end
+end
+
+-- beside is a key of another kind for the same name: fence: or lockr.
+local function beside(kind)
+  local prefix = string.sub(KEYS[3], 1, -5) -- without node
+  return prefix .. kind .. string.sub(KEYS[4] or KEYS[1], #prefix + 6) -- without lock:
+end
+
+-- reader returns the owner other than this one that reads the name for longest, and the end of its lease; nil: nobody else
+-- reads it. Ends beyond now + max-ttl are set to that, as in holder.
+local function reader(owner)
+  if not rec[9] then return end
+  local key, limit = beside('lockr'), now + maxttl
+  local last = redis.call('ZREVRANGE', key, 0, 1, 'WITHSCORES')
+  if last[2] and tonumber(last[2]) > limit then
+    for _, far in ipairs(redis.call('ZRANGEBYSCORE', key, '(' .. int(limit), '+inf')) do redis.call('ZADD', key, int(limit), far) end
+    last = redis.call('ZREVRANGE', key, 0, 1, 'WITHSCORES')
+  end
+  for i = 1, #last, 2 do
+    local e = tonumber(last[i + 1])
+    if last[i] ~= owner and e > now then return last[i], e end
+  end
+end
+
+-- reads has the set of readers follow the record of a reader whose lease ends at e. It comes before the record: if it may not
+-- write, nothing is written.
+local function reads(owner, e)
+  local key = beside('lockr')
+  redis.call('ZADD', key, int(e), owner)
+  redis.call('PEXPIRE', key, int(maxttl))
+  if not rec[9] then
+    redis.call('HSET', KEYS[3], 'readers', '1')
+    rec[9] = '1'
+  end
+end
+
+-- writer returns the owner other than this one that has the name for itself, the end of its lease and its fence; nil: there
+-- is none. If this owner has it, a fence that its LOCK raised may be told to the reader: no undo and no settle may lower it
+-- any more, so what it was before is marked as not known.
+local function writer(owner)
+  local h = redis.call('HMGET', KEYS[4], 'o', 'e', 'f', 'p')
+  if not h[1] or tonumber(h[2]) <= now then return end
+  if h[1] ~= owner then return h[1], math.min(tonumber(h[2]), now + maxttl), tonumber(h[3]) end
+  if h[4] ~= '0' and h[4] ~= '1' then redis.call('HSET', KEYS[4], 'p', '0') end
+end
+
+-- raise_name stores f as the largest fence of the name that is read, if it is above seen.
+local function raise_name(f, seen)
+  if seen and f <= seen then return end
+  redis.call('HSET', beside('fence:'), 'c', int(f))
+  redis.call('PEXPIRE', beside('fence:'), int(retention + maxttl))
 end
 
 -- base is the number of fields of a lock record that are not holds; most is the number of holds that an owner may have.
@@ -243,13 +298,17 @@ local function fences(...)
   return math.max(seen or largest, floor), seen, unpack(h, 2)
 end
 
+-- kept is for how long KEYS[2] stays after its last use, in ms. That of a reader guards against late messages only: the
+-- name's own fences are not below it.
+local kept = int(KEYS[4] and 2 * maxttl + 60000 or retention + maxttl)
+
 -- raise stores f as the name's largest fence if it is above seen, and keeps the name's fences for their retention, counted
 -- from the end of the longest lease so that a release need not prolong it. A damaged counter, which no proxy accepts, does
 -- not become the node's largest fence. With a larger fence other fields of KEYS[2] are stored.
 local function raise(f, seen, ...)
   local text = int(f)
   if not seen or f > seen then redis.call('HSET', KEYS[2], 'c', text, ...) end
-  redis.call('PEXPIRE', KEYS[2], int(retention + maxttl))
+  redis.call('PEXPIRE', KEYS[2], kept)
   if f > largest and f < 2^53 then
     redis.call('HSET', KEYS[3], 'g', text)
     largest = f
@@ -263,15 +322,17 @@ local function create(ids, grant, owner, e, fence, lineage, number, text, p)
     fields[#fields + 1] = id
     fields[#fields + 1] = at .. ' ' .. since
   end
+  if KEYS[4] then reads(owner, e) end
   redis.call('HSET', KEYS[1], 'o', owner, 'e', at, 'f', int(fence), 'a', grant, 'l', lineage, 's', number, 'i', text,
     'g', since, 'p', p, unpack(fields))
   redis.call('PEXPIREAT', KEYS[1], at)
   spoke(redis.call)
 end
 
--- extend sets the end of the lease.
-local function extend(e)
+-- extend sets the end of the owner's lease.
+local function extend(owner, e)
   local at = int(e)
+  if KEYS[4] then reads(owner, e) end
   redis.call('HSET', KEYS[1], 'e', at)
   redis.call('PEXPIREAT', KEYS[1], at)
   spoke(redis.call)

@@ -1,4 +1,5 @@
--- release: give back holds. The last one frees the name and publishes "fence how" on the channel KEYS[1].
+-- release: give back holds. The last one frees the name and publishes "fence how" on the channel KEYS[1]; of readers the
+-- last one does, on the name's.
 --   ARGV[5..10]  owner, fence of the grant (0 in an undo), how, TAG of the unlock or empty (in an end: the lineage that the
 --         lease must have, or empty for any), the grant or empty, a name of this release
 --   ARGV[11..]   the number of holds, these holds, then pairs: another hold of the grant, and the ms it has left
@@ -107,12 +108,15 @@ if mine and (h.present > 0 or #given > final - first + 1) and not (force and h.f
     if not unlock and h.alone and seen == h.fence then -- no later grant need be above it
       if h.before > floor then redis.call('HSET', KEYS[2], 'c', int(h.before)) else redis.call('HDEL', KEYS[2], 'c') end
     end
+    if KEYS[4] then redis.call('ZREM', beside('lockr'), owner) end
     local ears = ARGV[7] == 'passed' and redis.pcall('PUBSUB', 'NUMSUB', KEYS[1])[2] -- an ACL may forbid both
-    listeners = ears == 1 and 1 or tonumber(redis.pcall('PUBLISH', KEYS[1], int(h.fence) .. ' ' .. said)) or 0
+    if not (KEYS[4] and reader(owner)) then
+      listeners = ears == 1 and 1 or tonumber(redis.pcall('PUBLISH', KEYS[4] or KEYS[1], int(h.fence) .. ' ' .. said)) or 0
+    end
     h, freed = nil, true
   else
     redis.call('HDEL', KEYS[1], unpack(given))
-    if ends < h.ends then extend(ends) end
+    if ends < h.ends then extend(owner, ends) end
     left = h.fence == fence and holds(ends) or -1
   end
 elseif same then
@@ -131,7 +135,7 @@ if unlock and (not h or not mine) and (removed > 0 or fence >= (seen or 0)) then
     redis.call('HSET', KEYS[2], 'c', top)
   end
   -- the LOCK of a lease that nobody prolonged has kept the fences for as long as its end and the retention
-  if not (only and seen) then redis.call('PEXPIRE', KEYS[2], int(retention + maxttl)) end
+  if not (only and seen) then redis.call('PEXPIRE', KEYS[2], kept) end
 end
 for t in pairs(tags) do remember('L' .. t, int(fence)) end
 local counts = (removed > 0 or same and h) and not told

@@ -11,8 +11,9 @@
 -- A renewal applies over a smaller number of its own lineage, or over exactly the version that it replaces: a late one
 -- cannot shorten a lease that was made longer since. The owner's other holds that would end earlier end with these, unless
 -- they only grow. A hold that is missing while the grant is here is added, unless it was given back here. A free name is
--- reinstated only if no fence above that of the grant was seen, so that no grant returns after its release, and if the grant
--- was not noted: a lease that was shortened and has ended stays so. The record is then marked as reinstated (p). A node in
+-- reinstated only if no fence above that of the grant was seen, so that no grant returns after its release, if no other owner
+-- reads it, or for a reader has it for itself, and if the grant was not noted: a lease that was shortened and has ended stays
+-- so. The record is then marked as reinstated (p). A node in
 -- quarantine, or without its floor, does all of it and replies with its refusal; others that may not vote do nothing.
 if refusal and refusal[1] ~= -2 and refusal[1] ~= -3 then return refusal end
 local owner, ttl, fence, grant = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
@@ -37,8 +38,18 @@ for i = 14, #ARGV do
 end
 if not h then
   if not repair or #named == 0 or (seen and seen > fence) or noted == 1 then return refusal or {0, '', 0, 0} end
+  local other, e, its, name
+  if KEYS[4] then
+    other, e, its = writer(owner)
+    name = tonumber(redis.call('HMGET', beside('fence:'), 'c')[1] or '0')
+    if not other and name > fence then return refusal or {0, '', 0, 0} end
+  else
+    other, e = reader(owner)
+  end
+  if other then return refusal or {0, other, e - now, its or 0} end
   create(named, grant, owner, now + ttl, fence, lineage, number, '', '1')
   raise(fence, seen)
+  if KEYS[4] then raise_name(fence, name) end
   return refusal or {1, 0, 1, given}
 end
 
@@ -69,7 +80,7 @@ if redis.call('HLEN', KEYS[1]) - base > h.present then -- the owner has others
 end
 redis.call('HSET', KEYS[1], unpack(fields))
 if shorten and fence > last then redis.call('HSET', KEYS[2], 'm', int(fence)) end
-extend(ends)
+extend(owner, ends)
 raise(fence, seen)
 if cut then alert(owner) end
 return refusal or {1, noted, told, given}

@@ -37,11 +37,13 @@ var (
 	Change   = load("change")
 	Announce = load("announce")
 	Open     = load("open")
+	Readers  = load("readers")
+	Yield    = load("yield")
 )
 
 // All returns every script, in no particular order.
 func All() []*Script {
-	return []*Script{Acquire, Settle, Note, Renew, Release, Handover, Read, State, Register, Restore, Change, Announce, Open}
+	return []*Script{Acquire, Settle, Note, Renew, Release, Handover, Read, State, Register, Restore, Change, Announce, Open, Readers, Yield}
 }
 
 func load(name string) *Script {

@@ -14,4 +14,8 @@ if fence >= c or late then
   redis.call('HSET', KEYS[1], 'f', int(fence), 'a', hold, unpack(h.told and {'p', '0'} or {}))
 end
 raise(fence, seen)
+if KEYS[4] then
+  writer(h.owner)
+  raise_name(fence, tonumber(redis.call('HMGET', beside('fence:'), 'c')[1] or '0'))
+end
 return {1}

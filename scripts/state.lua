@@ -28,5 +28,14 @@ if ARGV[5] == 'all' then
   try('PEXPIRE', scratch, 60000)
   try('DEL', scratch)
 end
+if rec[9] and ARGV[5] == 'all' then
+  try('ZADD', scratch, 1, 'o')
+  try('ZRANGEBYSCORE', scratch, 2, 3)
+  try('ZREVRANGE', scratch, 0, 1, 'WITHSCORES')
+  try('ZCOUNT', scratch, 2, 3)
+  try('ZSCORE', scratch, 'o')
+  try('ZREMRANGEBYSCORE', scratch, 2, 3)
+  try('ZREM', scratch, 'o')
+end
 local set = redis.call('HMGET', KEYS[3], 'epoch', 'word', 'list', 'next', 'nextlist')
 return {1, math.max(largest, floor), maxttl, tonumber(set[1]), set[2], set[3], set[4] or '', set[5] or '', why}

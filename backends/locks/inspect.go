@@ -8,7 +8,8 @@ import (
 // A Holding is who has a name, by one quorum at one moment.
 type Holding struct {
 	Key
-	Owner     string
+	Owner     string // empty: it is only read
+	Readers   int    // how many owners read it
 	Fence     int64
 	Holds     int           // how often the owner holds it
 	Remaining time.Duration // of the lease: the Q-th largest among the nodes that agree
@@ -20,6 +21,15 @@ type Holding struct {
 	Open      bool          // the lease has no end: proxies renew it before Remaining is over
 	Here      bool          // this proxy granted it, and knows that still
 	Waited    time.Duration // if Here: from the call of LOCK to the grant
+}
+
+// MaxReaders is how many readers of a name are shown.
+const MaxReaders = 1000
+
+// ReadBy is one reader of a name.
+type ReadBy struct {
+	Owner     string
+	Remaining time.Duration // of its lease
 }
 
 // HeldFor is one hold of a name.
@@ -49,6 +59,8 @@ type Inspection struct {
 	Each    []HeldFor  // if Held: the holds that some node has, the oldest first; those that one request took are one
 	Nodes   []NodeView // in the order of Options.Nodes
 	Need    int        // how many must agree
+
+	Readers []ReadBy // who reads it, the ones whose leases end last, at most MaxReaders; also if it is not Held
 }
 
 // A Waiter is a LOCK that waits at this proxy.

@@ -43,6 +43,9 @@ func (s *Service) prepare(lr LockRequest) (r Attempt, err error) {
 	if r.Owner == "" {
 		r.Owner, r.Generated = s.options.Random.ID(), true
 	}
+	if r.Shared {
+		r.Reader = r.Owner
+	}
 	if r.Session != nil {
 		setDefault(&r.MaxHold, s.options.MaxHold)
 		r.TTL = min(r.TTL, r.MaxHold)
@@ -53,7 +56,7 @@ func (s *Service) prepare(lr LockRequest) (r Attempt, err error) {
 // countDecision counts the decision on a request.
 func (s *Service) countDecision(r *Attempt, a Decision, err error) (Decision, error) {
 	now := s.store.Now()
-	s.top.answered(r.Key, a.Granted, now-r.Asked, now)
+	s.top.answered(r.Whole(), a.Granted, now-r.Asked, now)
 	s.tellDecision(r, a, err, now-r.Asked)
 	return s.counters.locked(a, err, now-r.Asked)
 }
@@ -69,6 +72,9 @@ func (s *Service) check(r LockRequest) error {
 	}
 	if err := checkReq(r.Owner, r.Req); err != nil {
 		return err
+	}
+	if r.Shared && (r.Open || r.Replaces != nil) {
+		return errors.New("a reader's lease has an end, and takes no other's place")
 	}
 	if r.Replaces != nil && (r.Wait > 0 || r.Fresh || r.NoReenter) {
 		return errors.New("a LOCK that replaces a grant neither waits nor says whether it re-enters")
@@ -103,6 +109,10 @@ func (s *Service) Renew(ctx context.Context, r RenewRequest) (validity time.Dura
 		return 0, err
 	}
 	h := Holder{r.Key, r.Owner}
+	if r.Shared {
+		h = h.Reading()
+		r.Key = h.Key
+	}
 	s.keepalive.setTTL(h, r.Fence, r.TTL)
 	validity, err = s.store.Renew(ctx, r)
 	notOwner := (*NotOwnerError)(nil)
@@ -120,6 +130,9 @@ func (s *Service) Renew(ctx context.Context, r RenewRequest) (validity time.Dura
 func (s *Service) Unlock(ctx context.Context, r UnlockRequest) (holdsLeft int, err error) {
 	if err := checkReq(r.Owner, r.Req); err != nil {
 		return 0, err
+	}
+	if r.Shared {
+		r.Reader = r.Owner
 	}
 	if r.Req != "" {
 		end, err := s.requests.begin(ctx, requestKey{true, r.Key, r.Owner, r.Req}, s.store.MaxTTL())

@@ -14,6 +14,10 @@
 //
 // [Service.Run] owns every goroutine: the Store's, the Keepalive's and those of resumed waiters.
 //
+// Readers of a name each have a lock of their own ([Key.Reader]), which no other owner can have. What is true of any lock
+// is so true of theirs. The Store grants them beside each other, but not beside a writer, which is who has the name itself.
+// All of them wait in the line of the name.
+//
 // Some steps change a Store and its Service at once, see [Host]. Where a mutex is taken while another is held,
 // the order is: Keepalive, waitq, the mutexes of the Store.
 package locks
@@ -31,10 +35,19 @@ import (
 type Key struct {
 	DB   int    // the database the client selected; locks of different databases are different locks
 	Name string // 1 byte to 64 KB, any bytes
+
+	// Reader is empty, or an owner: then the lock is the one by which this owner reads the name, see Service.
+	Reader string
+}
+
+// Whole is the name that a reader reads.
+func (k Key) Whole() Key {
+	k.Reader = ""
+	return k
 }
 
 func (k Key) compare(other Key) int {
-	return cmp.Or(cmp.Compare(k.DB, other.DB), cmp.Compare(k.Name, other.Name))
+	return cmp.Or(cmp.Compare(k.DB, other.DB), cmp.Compare(k.Name, other.Name), cmp.Compare(k.Reader, other.Reader))
 }
 
 // A LockRequest asks for one acquisition.
@@ -42,8 +55,10 @@ type LockRequest struct {
 	Key
 	Owner string        // up to 1 KB, any bytes; empty: one is generated for this LOCK, which so never re-enters
 	TTL   time.Duration // the lease, whole milliseconds, within the limits of the Service; not used with Open
-	Open  bool          // the lease has no end: see Fosterer. Not with Session or Req
+	Open  bool          // the lease has no end: see Fosterer. Not with Session, Req or Shared
 	Info  string        // up to 256 bytes, shown with the holder
+
+	Shared bool // the owner reads: others may read at the same time, and nobody has the name for itself
 
 	// What an owner gets that has the name already. By default it re-enters: it gets another hold of its grant.
 	// At most one of these may be set; each needs an Owner.
@@ -106,8 +121,19 @@ type Decision struct {
 	Remaining time.Duration // if not: what is left of the holder's lease, the Q-th largest among the masters
 	Fence     int64         // if not: of the holder's grant, or a smaller one
 	Waiters   int           // if not: how many wait for the name at this proxy
+	Why       Obstacle      // if not: what was in the way
 	trigger   waitq.Trigger // if Granted: what made the waiter ask
 }
+
+// An Obstacle is what keeps an owner from getting a name.
+type Obstacle uint8
+
+const (
+	Held    Obstacle = iota // another owner has it, or nobody was found to
+	Readers                 // others read it
+	Upgrade                 // the same, and this owner reads it as well: waiting for them would be a deadlock with one that does so too
+	Intent                  // a writer waits for the readers, so that no new ones are let in
+)
 
 // A Reading says who has a name. The zero Reading says that nobody has.
 type Reading struct {
@@ -127,6 +153,8 @@ type RenewRequest struct {
 	TTL   time.Duration // the lease ends this long from now; not used with Open
 	Open  bool          // the lease has no end from now on; false gives it one, also if it had none
 	Fence int64         // if not 0, act only on the grant with this fence
+
+	Shared bool // the lease by which the owner reads
 }
 
 // An UnlockRequest gives back one hold, or all of an owner's holds.
@@ -137,11 +165,16 @@ type UnlockRequest struct {
 	All   bool   // give back every hold of the owner
 	Req   string // up to 1 KB; not empty: the same (DB, Name, Owner, Req) is done once, however often it is asked
 	Once  bool   // if another request has, or may have, released the grant before, the answer is ErrLost
+
+	Shared bool // as in RenewRequest
 }
 
 // ErrLost reports that the owner no longer has the lock: it expired, or an operator took it away, or the owner's
 // grant is another one than the request named. What the lock protected may be compromised.
 var ErrLost = errors.New("the lock is no longer held by this owner")
+
+// ErrOnlyReads is ErrLost of an owner that reads the name: a RENEW or UNLOCK of that is to say so.
+var ErrOnlyReads = fmt.Errorf("%w, which reads it", ErrLost)
 
 // A NotOwnerError reports that another owner holds the lock.
 type NotOwnerError struct {

@@ -90,7 +90,7 @@ func (s *Service) beginRequest(ctx context.Context, r *Attempt) (end func(), ref
 		return func() {}, refused, nil
 	}
 	if r.Wait <= 0 {
-		if place, waits := s.place(r.Key, r.Owner, r.Req); waits {
+		if place, waits := s.place(r.Whole(), r.Owner, r.Req); waits {
 			return nil, place, nil
 		}
 	}

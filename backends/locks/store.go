@@ -32,6 +32,8 @@ type Store interface {
 	Renew(context.Context, RenewRequest) (validity time.Duration, err error)
 	Release(context.Context, UnlockRequest) (holdsLeft int, err error)
 	Undo(Grant) // as if it had not been granted; it does not wait
+	// LetIn ends what KeepOut began, for a writer that waits no longer. It does not wait either.
+	LetIn(Holder)
 
 	Sessions
 	Hints
@@ -105,7 +107,12 @@ type Attempt struct {
 	LockRequest
 	Generated bool          // Owner was generated for this LOCK, so it has no hold yet
 	Asked     time.Duration // when Lock was called
+	KeepOut   time.Duration // of a writer: for so long no new reader is let in, if only readers are in its way
 }
+
+// KeepOutFor is the longest KeepOut. A writer that waits asks at least so often, so that it is renewed; if its proxy ends,
+// readers are let in after it.
+const KeepOutFor = 2 * time.Second
 
 // Waiting is a LOCK in line.
 type Waiting struct {
@@ -124,6 +131,12 @@ type Offer interface {
 type Holder struct {
 	Key
 	Owner string
+}
+
+// Reading is the lock by which the owner reads the name.
+func (h Holder) Reading() Holder {
+	h.Reader = h.Owner
+	return h
 }
 
 // ReplacedReason is the reason of a Loss when a LOCK with Replaces has taken the place of the grant.

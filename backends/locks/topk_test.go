@@ -16,11 +16,11 @@ func TestTopK(t *testing.T) {
 		now += 10 * time.Millisecond
 		switch {
 		case i%10 == 0:
-			h.answered(Key{0, "often"}, i%20 == 0, 0, now)
+			h.answered(Key{DB: 0, Name: "often"}, i%20 == 0, 0, now)
 		case i%1000 == 1:
-			h.answered(Key{1, "slow"}, true, 20*time.Second, now)
+			h.answered(Key{DB: 1, Name: "slow"}, true, 20*time.Second, now)
 		default:
-			h.answered(Key{0, fmt.Sprint("once:", i)}, true, time.Millisecond, now)
+			h.answered(Key{DB: 0, Name: fmt.Sprint("once:", i)}, true, time.Millisecond, now)
 		}
 	}
 	asked, waited := h.asked.top(3, now), h.waited.top(3, now)
@@ -50,7 +50,7 @@ func TestTopK_Bounded(t *testing.T) {
 	times := map[Key]int{}
 	now := time.Duration(0)
 	for range 20_000 {
-		at := Key{0, fmt.Sprint(int(math.Exp(rnd.Float64() * 9)))}
+		at := Key{DB: 0, Name: fmt.Sprint(int(math.Exp(rnd.Float64() * 9)))}
 		times[at]++
 		h.answered(at, true, 0, now)
 	}
@@ -66,11 +66,11 @@ func TestTopK_Bounded(t *testing.T) {
 	if sure < 100 {
 		t.Errorf("only %d are known well", sure)
 	}
-	h.answered(Key{0, "later"}, true, 0, now+2*time.Hour)
+	h.answered(Key{DB: 0, Name: "later"}, true, 0, now+2*time.Hour)
 	if got := h.asked.top(5, now+2*time.Hour); len(got) != 1 || got[0].Name != "later" || math.Abs(got[0].Grants-f) > 0.001 {
 		t.Errorf("after two hours: %+v", got)
 	}
-	h.answered(Key{0, string(make([]byte, hotBytes+1))}, true, 0, now+2*time.Hour)
+	h.answered(Key{DB: 0, Name: string(make([]byte, hotBytes+1))}, true, 0, now+2*time.Hour)
 	if got := h.asked.top(5, now+2*time.Hour); len(got) != 1 {
 		t.Errorf("a long name is known: %d", len(got))
 	}

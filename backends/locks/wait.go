@@ -34,15 +34,15 @@ func (s *Service) join(ctx context.Context, r Attempt) (*waiter, Decision, error
 	}
 	a, err := s.lockAtOnce(ctx, r)
 	var few *QuorumError
-	if a.Granted || r.Wait <= 0 || (err != nil && !errors.As(err, &few)) {
-		a.Waiters = s.waiting.Len(r.Key)
+	if a.Granted || r.Wait <= 0 || a.Why == Upgrade || (err != nil && !errors.As(err, &few)) {
+		a.Waiters = s.waiting.Len(r.Whole())
 		return nil, a, err
 	}
 	owner := r.Owner
 	if r.Generated {
 		owner = ""
 	}
-	w, err := s.waiting.Join(r.Key, owner, r.Req, &Waiting{Attempt: r})
+	w, err := s.waiting.Join(r.Whole(), owner, r.Req, r.Reader != "", &Waiting{Attempt: r})
 	if full := (*waitq.FullError)(nil); errors.As(err, &full) {
 		err = &QueueFullError{Max: full.Max}
 	}
@@ -57,7 +57,7 @@ func (s *Service) queued(r Attempt) {
 	if r.Queue == nil {
 		return
 	}
-	if place, waits := s.place(r.Key, r.Owner, r.Req); waits {
+	if place, waits := s.place(r.Whole(), r.Owner, r.Req); waits {
 		r.Queue.Queued(place)
 	}
 }
@@ -82,10 +82,14 @@ func (s *Service) serve(ctx context.Context, w *waiter) (Decision, error) {
 // lockAtOnce answers a LOCK that need not stand in line: one without Wait, and one of an owner that has the name
 // already. If a LOCK with Wait gets no grant and no error here, it must stand in line.
 func (s *Service) lockAtOnce(ctx context.Context, r Attempt) (Decision, error) {
-	if s.waiting.Len(r.Key) == 0 {
+	line := r.Whole()
+	if s.waiting.Len(line) == 0 {
 		if r.Wait > 0 {
 			return Decision{}, nil
 		}
+		return s.store.Acquire(ctx, r)
+	}
+	if r.Reader != "" && r.Wait <= 0 && s.waiting.Alone(line) == 0 {
 		return s.store.Acquire(ctx, r)
 	}
 	if (r.Barge || r.Replaces != nil) && r.Wait <= 0 {
@@ -94,18 +98,27 @@ func (s *Service) lockAtOnce(ctx context.Context, r Attempt) (Decision, error) {
 	if r.Generated && r.Wait > 0 {
 		return Decision{}, nil
 	}
-	if !r.Generated && s.store.Holds(Holder{r.Key, r.Owner}) {
+	if !r.Generated && s.hasAny(r.Key, r.Owner) {
 		return s.store.Acquire(ctx, r)
 	}
-	k, sure := s.waiting.Known(r.Key)
+	k, sure := s.waiting.Known(line)
+	if k.Soon && !r.Generated { // perhaps its owner is one of the readers
+		return s.store.Acquire(ctx, r)
+	}
 	if !k.Answers(s.store.Now()) || (!r.Generated && !sure) {
-		a, err := s.store.Holder(ctx, r.Key)
+		a, err := s.store.Holder(ctx, line)
 		k = s.known(s.store.Now(), a, err) // for this answer only
 	}
 	if !r.Generated && k.Holder == r.Owner {
 		return s.store.Acquire(ctx, r)
 	}
 	return s.refusal(k)
+}
+
+// hasAny reports whether the Store knows that an owner has a name in any way.
+func (s *Service) hasAny(k Key, owner string) bool {
+	h := Holder{k.Whole(), owner}
+	return s.store.Holds(h) || s.store.Holds(h.Reading())
 }
 
 // known turns the Store's answer into what a line knows. The holder's lease is counted from when the question was
@@ -115,7 +128,7 @@ func (s *Service) known(asked time.Duration, a Decision, err error) waitq.Known 
 		lease := a.Grant.Validity + Drift(a.Grant.Validity)
 		return waitq.Known{Asked: true, Fresh: a.Grant.Holds == 1, Holder: a.Grant.Owner, Fence: a.Grant.Fence, Until: s.store.Now() + lease}
 	}
-	return waitq.Known{Asked: true, Holder: a.Holder, Fence: a.Fence, Until: asked + a.Remaining, Err: err}
+	return waitq.Known{Asked: true, Holder: a.Holder, Fence: a.Fence, Until: asked + a.Remaining, Soon: a.Why != Held, Err: err}
 }
 
 // refusal is the answer to a LOCK by what its line knows, without asking the Store.
@@ -132,20 +145,29 @@ func (s *Service) refusal(k waitq.Known) (Decision, error) {
 
 // waitInLine sleeps until it is the waiter's turn, then asks the Store again and again, until the name is granted or
 // the waiter's time is over.
-func (s *Service) waitInLine(ctx context.Context, w *waiter) (Decision, error) {
+func (s *Service) waitInLine(ctx context.Context, w *waiter) (d Decision, err error) {
 	r := w.Value.Attempt
 	within, cancel := context.WithTimeout(ctx, r.Wait-(s.store.Now()-w.Since))
 	defer cancel()
+	keepsOut := false
+	defer func() {
+		if keepsOut && !d.Granted {
+			s.store.LetIn(Holder{r.Key, r.Owner})
+		}
+	}()
 	for first := w.First; ; first = false {
 		limit := within
 		if first {
 			limit = ctx // it may take as long as it would without a wait
 		} else if a, err := s.sleepInLine(within, w, r); err != nil {
 			return s.unserved(ctx, w, err)
-		} else if a.Granted {
+		} else if a.Granted || a.Why == Upgrade {
 			return a, nil
 		}
 		asked := s.store.Now()
+		if r.Reader == "" {
+			r.KeepOut = min(KeepOutFor, r.Wait-(asked-w.Since))
+		}
 		a, err := s.askInLine(limit, w, r)
 		if errors.Is(err, waitq.ErrOvertaken) {
 			if first {
@@ -158,11 +180,16 @@ func (s *Service) waitInLine(ctx context.Context, w *waiter) (Decision, error) {
 		}
 		k := s.known(asked, a, err)
 		k.Elsewhere = !a.Granted && k.Holder != "" && !s.store.Holds(Holder{r.Key, k.Holder})
-		s.waiting.Asked(w, k)
-		if a.Granted {
+		if a.Granted && r.Reader != "" {
+			s.waiting.Shared(w)
+		} else {
+			s.waiting.Asked(w, k)
+		}
+		if a.Granted || a.Why == Upgrade {
 			a.trigger = w.Trigger()
 			return a, nil
 		}
+		keepsOut = keepsOut || a.Why == Readers
 		if first {
 			s.queued(r)
 		}
@@ -173,7 +200,7 @@ func (s *Service) waitInLine(ctx context.Context, w *waiter) (Decision, error) {
 // name meanwhile, so that w re-enters.
 func (s *Service) sleepInLine(ctx context.Context, w *waiter, r Attempt) (Decision, error) {
 	for {
-		if a, err := s.awaitTurn(ctx, w, r); err != nil || a.Granted {
+		if a, err := s.awaitTurn(ctx, w, r); err != nil || a.Granted || a.Why == Upgrade {
 			return a, err
 		}
 		if err := s.waiting.Sleep(ctx, w); !errors.Is(err, waitq.ErrOvertaken) {
@@ -202,7 +229,7 @@ func (s *Service) awaitTurn(ctx context.Context, w *waiter, r Attempt) (Decision
 		}
 		a, err := s.store.Acquire(ctx, r)
 		a.trigger = waitq.Reentry
-		if few := (*QuorumError)(nil); a.Granted || (err != nil && !errors.As(err, &few)) {
+		if few := (*QuorumError)(nil); a.Granted || a.Why == Upgrade || (err != nil && !errors.As(err, &few)) {
 			return a, err
 		}
 	}

@@ -114,7 +114,7 @@ func TestWait_NobodyOvertakes(t *testing.T) {
 				t.Errorf("refused with %+v", a)
 			}
 		}
-		w, err := s.Lines().Join(locks.Key{Name: "free"}, "", "", &locks.Waiting{})
+		w, err := s.Lines().Join(locks.Key{Name: "free"}, "", "", false, &locks.Waiting{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	lockUsage   = "LOCK name ttl [OWNER owner] [FRESH | NOREENTER] [WAIT time [ASYNC]] [SESSION [ONLOSS CLOSE|PUSH]] [MAXHOLD time] [REQ id] [INFO text] [RETRYAFTER]"
-	renewUsage  = "RENEW name ttl [owner] [FENCE n]"
-	unlockUsage = "UNLOCK name [owner] [FENCE n] [REQ id] [ALL]"
+	lockUsage   = "LOCK name ttl [OWNER owner] [FRESH | NOREENTER] [SHARED] [WAIT time [ASYNC]] [SESSION [ONLOSS CLOSE|PUSH]] [MAXHOLD time] [REQ id] [INFO text] [RETRYAFTER]"
+	renewUsage  = "RENEW name ttl [owner] [SHARED] [FENCE n]"
+	unlockUsage = "UNLOCK name [owner] [SHARED] [FENCE n] [REQ id] [ALL]"
 )
 
 // Limits bound what clients may ask for. Fields that are not positive have their defaults.
@@ -106,6 +106,8 @@ func (l Limits) lockOption(a *Lock, opts *options) (err error) {
 		a.Fresh = true
 	case "NOREENTER":
 		a.NoReenter = true
+	case "SHARED":
+		a.Shared = true
 	case "WAIT":
 		a.Wait, err = opts.time()
 	case "SESSION":
@@ -149,6 +151,8 @@ type Release struct {
 	TTL   time.Duration // RENEW only
 	All   bool          // UNLOCK only: every hold
 	Req   string        // UNLOCK only
+
+	Shared bool // the lock by which the owner reads
 }
 
 // ParseRenew parses a RENEW, whose name is args[0].
@@ -167,10 +171,15 @@ func (l Limits) ParseRenew(args [][]byte) (r Release, err error) {
 		return r, err
 	}
 	for opts.next() {
-		if opts.word != "FENCE" {
-			return r, opts.unknown()
+		switch opts.word {
+		case "FENCE":
+			r.Fence, err = opts.positive(64)
+		case "SHARED":
+			r.Shared = true
+		default:
+			err = opts.unknown()
 		}
-		if r.Fence, err = opts.positive(64); err != nil {
+		if err != nil {
 			return r, err
 		}
 	}
@@ -195,6 +204,8 @@ func ParseUnlock(args [][]byte) (r Release, err error) {
 			r.Fence, err = opts.positive(64)
 		case "ALL":
 			r.All = true
+		case "SHARED":
+			r.Shared = true
 		case "REQ":
 			r.Req, err = opts.bounded(1, locks.MaxReq)
 		default:
@@ -227,7 +238,7 @@ func (r *Release) owner(rest [][]byte, usage string) (options, error) {
 // isOption reports whether a word in the place of an owner is an option instead.
 func isOption(word string) bool {
 	switch strings.ToUpper(word) {
-	case "FENCE", "REQ", "ALL":
+	case "FENCE", "REQ", "ALL", "SHARED":
 		return true
 	}
 	return false

@@ -92,11 +92,13 @@ func (c *Client) Renew(ctx context.Context, args [][]byte) (reply Reply, err err
 	if err != nil {
 		return reply, err
 	}
-	req := locks.RenewRequest{Key: locks.Key{DB: c.conn.Database(), Name: o.Name}, Owner: o.Owner, TTL: o.TTL, Fence: o.Fence}
+	req := locks.RenewRequest{Key: locks.Key{DB: c.conn.Database(), Name: o.Name}, Owner: o.Owner, TTL: o.TTL, Fence: o.Fence, Shared: o.Shared}
 	if req.Owner == "" {
-		if req.Owner, req.Fence, err = c.implicitOwner(o, "RENEW"); err != nil {
+		own, err := c.implicitLock(o, "RENEW")
+		if err != nil {
 			return reply, err
 		}
+		req.Owner, req.Fence, req.Shared = own.owner, own.fence, own.shared
 	}
 	began := time.Now()
 	reply.Validity, err = c.verbs.opt.Locker.Renew(ctx, req)
@@ -110,11 +112,13 @@ func (c *Client) Unlock(ctx context.Context, args [][]byte) (reply Reply, err er
 	if err != nil {
 		return reply, err
 	}
-	req := locks.UnlockRequest{Key: locks.Key{DB: c.conn.Database(), Name: o.Name}, Owner: o.Owner, Fence: o.Fence, All: o.All, Req: o.Req}
+	req := locks.UnlockRequest{Key: locks.Key{DB: c.conn.Database(), Name: o.Name}, Owner: o.Owner, Fence: o.Fence, All: o.All, Req: o.Req, Shared: o.Shared}
 	if req.Owner == "" {
-		if req.Owner, req.Fence, err = c.implicitOwner(o, "UNLOCK"); err != nil {
+		own, err := c.implicitLock(o, "UNLOCK")
+		if err != nil {
 			return reply, err
 		}
+		req.Owner, req.Fence, req.Shared = own.owner, own.fence, own.shared
 	}
 	began := time.Now()
 	c.verbs.waits.giveUp(req.Key, req.Owner, req.Req)
@@ -133,17 +137,17 @@ func (c *Client) Unlock(ctx context.Context, args [][]byte) (reply Reply, err er
 	return Reply{Bytes: resp.AppendInt(nil, released)}, nil
 }
 
-// implicitOwner finds the owner for a command that names none.
-func (c *Client) implicitOwner(o Release, verb string) (owner string, fence int64, err error) {
+// implicitLock finds the lock for a command that names no owner.
+func (c *Client) implicitLock(o Release, verb string) (own implicitLock, err error) {
 	if c.verbs.opt.RequireOwner {
-		return "", 0, fmt.Errorf("ERR this proxy wants %s to name the owner", verb)
+		return own, fmt.Errorf("ERR this proxy wants %s to name the owner", verb)
 	}
-	owner, fence, n := c.implicit.Find(locks.Key{DB: c.conn.Database(), Name: o.Name}, o.Fence)
+	own, n := c.implicit.Find(locks.Key{DB: c.conn.Database(), Name: o.Name}, o.Fence, o.Shared)
 	switch n {
 	case 0:
-		return "", 0, fmt.Errorf("ERR this connection has not taken that lock without OWNER; %s must name the owner", verb)
+		return own, fmt.Errorf("ERR this connection has not taken that lock without OWNER; %s must name the owner", verb)
 	case 1:
-		return owner, fence, nil
+		return own, nil
 	}
-	return "", 0, fmt.Errorf("ERR this connection has taken that lock %d times; %s must name the owner or the FENCE", n, verb)
+	return own, fmt.Errorf("ERR this connection has taken that lock %d times; %s must name the owner or the FENCE", n, verb)
 }

@@ -43,7 +43,8 @@ var lockctlHelp = []string{
 	"    The fence of the grant that is there, if its value, field or owner is this one; else",
 	"    null. For users who may take the lock.",
 	"FORCE <name>",
-	"    Take a lock away from its owner, who is told LOCKLOST at its next RENEW or UNLOCK.",
+	"    Take a lock away from its owner, or else from all who read it. They are told",
+	"    LOCKLOST at their next RENEW or UNLOCK.",
 	"    For users who may run admin commands.",
 	"NODES",
 	"    The lock nodes, as they were seen a moment ago, and the other proxies that use them.",
@@ -146,11 +147,24 @@ func (c *ctl) info(ctx context.Context, k locks.Key) ([]byte, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case !in.Held:
+	case !in.Held && len(in.Readers) == 0:
 		return resp.AppendNull(nil, c.proto), nil
 	}
 	f := append(c.holding(ctx, in.Holding), number("needed", in.Need), field{"nodes", c.nodeViews(ctx, in)})
+	if len(in.Readers) > 0 {
+		f = append(f, field{"read-by", c.readBy(ctx, in)})
+	}
 	return f.appendTo(nil, c.proto), nil
+}
+
+// readBy appends who reads a name, as an array of maps.
+func (c *ctl) readBy(ctx context.Context, in locks.Inspection) []byte {
+	b := resp.AppendArray(nil, len(in.Readers))
+	for _, r := range in.Readers {
+		f := fields{text("owner", shownOwner(c.visibleOwner(ctx, in.Holding.Name, r.Owner))), number("remaining-ms", ceilMillis(r.Remaining))}
+		b = f.appendTo(b, c.proto)
+	}
+	return b
 }
 
 // holding are the fields of a lock that is held.
@@ -170,6 +184,9 @@ func (c *ctl) holding(ctx context.Context, h locks.Holding) fields {
 	f = append(f, adopted(h.Owner)...)
 	if h.Open {
 		f = append(f, text("end", "none"))
+	}
+	if h.Readers > 0 {
+		f = append(f, number("readers", h.Readers))
 	}
 	return f
 }

@@ -28,6 +28,9 @@ func Explain(in locks.Inspection, waiters []locks.Waiter, err error) []string {
 
 func (e *explanation) lines() (out []string) {
 	out = append(out, e.holderLine())
+	if e.Held && len(e.Readers) > 0 {
+		out = append(out, "read by "+e.readersLine())
+	}
 	if e.Held && len(e.Each) > 1 {
 		out = append(out, "its holds: "+e.holdsLine())
 	}
@@ -76,10 +79,26 @@ func (e *explanation) holderLine() string {
 			holds = fmt.Sprintf(" %d times", h.Holds)
 		}
 		return fmt.Sprintf("%s is held%s by %s, fence %d, for %s; %d nodes agree", name, holds, e.owner(h.Owner), h.Fence, span(h.Held), h.Votes)
+	case len(e.Readers) > 0:
+		return name + " is read by " + e.readersLine()
 	case slices.ContainsFunc(e.Nodes, func(n locks.NodeView) bool { return n.Owner != "" }):
 		return name + " is not held: some nodes name an owner, but no majority does"
 	}
 	return name + " is free"
+}
+
+const maxShownReaders = 10
+
+// readersLine lists who reads the name, those first who may read it for longest.
+func (e *explanation) readersLine() string {
+	var all []string
+	for _, r := range e.Readers[:min(len(e.Readers), maxShownReaders)] {
+		all = append(all, e.owner(r.Owner)+" for "+span(r.Remaining)+" at most")
+	}
+	if more := len(e.Readers) - maxShownReaders; more > 0 {
+		all = append(all, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(all, "; ")
 }
 
 func (e *explanation) owner(owner string) string {
@@ -156,6 +175,8 @@ func (e *explanation) nextLine(missing int) string {
 		return "next: it has no end; the proxies keep it until it is given back or given one, for max-hold at most, and for " + span(e.Holding.Remaining) + " if they all stop"
 	case e.Held:
 		return "next: free in at most " + span(e.Holding.Remaining) + ", unless its owner renews it; at once when it is unlocked"
+	case len(e.Readers) > 0:
+		return "next: others may read it unless a writer waits; free for a writer in at most " + span(e.Readers[0].Remaining) + ", unless a reader renews its lease"
 	case e.freeIn() > 0:
 		return "next: those who tried take back what they have got; free in at most " + span(e.freeIn())
 	case len(e.waiters) > 0:

@@ -19,6 +19,7 @@ type owners struct {
 type implicitLock struct {
 	owner    string
 	fence    int64
+	shared   bool
 	released bool // remembered all the same: a repeated UNLOCK repeats its reply
 	at       time.Time
 }
@@ -40,30 +41,30 @@ func (o *owners) Add(g locks.Grant) {
 		o.shrink()
 		o.bytes += len(g.Name)
 	}
-	all := o.byName[g.Key]
+	all := o.byName[g.Whole()]
 	live := slices.DeleteFunc(all, func(l implicitLock) bool { return l.released })
 	o.count += len(live) + 1 - len(all)
-	o.byName[g.Key] = append(live, implicitLock{owner: g.Owner, fence: g.Fence, at: time.Now()})
+	o.byName[g.Whole()] = append(live, implicitLock{owner: g.Owner, fence: g.Fence, shared: g.Reader != "", at: time.Now()})
 }
 
-// Find returns the implicit owner of a name, the one with that fence if it is not 0, and
+// Find returns the lock of an implicit owner, the one with that fence if it is not 0, of a reader if shared, and
 // how many there are to choose from: locks still held, or else the one released last.
-func (o *owners) Find(k locks.Key, fence int64) (owner string, f int64, n int) {
+func (o *owners) Find(k locks.Key, fence int64, shared bool) (found implicitLock, n int) {
 	var last implicitLock
 	for _, l := range o.byName[k] {
-		if fence != 0 && l.fence != fence {
+		if fence != 0 && l.fence != fence || shared && !l.shared {
 			continue
 		}
 		if l.released {
 			last = l
 			continue
 		}
-		owner, f, n = l.owner, l.fence, n+1
+		found, n = l, n+1
 	}
 	if n == 0 && last.owner != "" {
-		return last.owner, last.fence, 1
+		return last, 1
 	}
-	return owner, f, n
+	return found, n
 }
 
 // Holds reports whether a lock of that name was taken and not released.

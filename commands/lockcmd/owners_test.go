@@ -16,9 +16,9 @@ func TestOwners(t *testing.T) {
 
 	check := func(what string, db int, fence int64, wantOwner string, wantN int) {
 		t.Helper()
-		owner, _, n := o.Find(locks.Key{DB: db, Name: "a"}, fence)
-		if n != wantN || n == 1 && owner != wantOwner {
-			t.Errorf("%s: %q, %d; want %q, %d", what, owner, n, wantOwner, wantN)
+		own, n := o.Find(locks.Key{DB: db, Name: "a"}, fence, false)
+		if n != wantN || n == 1 && own.owner != wantOwner {
+			t.Errorf("%s: %q, %d; want %q, %d", what, own.owner, n, wantOwner, wantN)
 		}
 	}
 	check("two to choose from", 0, 0, "", 2)
@@ -34,6 +34,11 @@ func TestOwners(t *testing.T) {
 	o.Add(locks.Grant{Key: locks.Key{Name: "a"}, Owner: "o4", Fence: 4})
 	check("a new one hides the released", 0, 1, "", 0)
 	check("a new one", 0, 0, "o4", 1)
+	o.Add(locks.Grant{Key: locks.Key{Name: "a", Reader: "o5"}, Owner: "o5", Fence: 4})
+	check("one of a writer and one of a reader", 0, 0, "", 2)
+	if own, n := o.Find(locks.Key{Name: "a"}, 0, true); n != 1 || own.owner != "o5" || !own.shared {
+		t.Errorf("of the reader: %+v, %d", own, n)
+	}
 }
 
 func TestOwners_Bounded(t *testing.T) {

@@ -24,8 +24,9 @@ type Store struct {
 
 	mu    sync.Mutex
 	names map[locks.Key]*record
-	fence int64 // the largest
-	ids   int   // of holds
+	kept  map[locks.Key]keepOut // readers, by name
+	fence int64                 // the largest
+	ids   int                   // of holds
 	stats locks.Stats
 }
 
@@ -60,7 +61,7 @@ func New(maxTTL time.Duration, now func() time.Duration) *Store {
 	if now == nil {
 		now = locks.SinceStart
 	}
-	return &Store{maxTTL: maxTTL, now: now, names: map[locks.Key]*record{}}
+	return &Store{maxTTL: maxTTL, now: now, names: map[locks.Key]*record{}, kept: map[locks.Key]keepOut{}}
 }
 
 // Attach implements locks.Store.
@@ -157,12 +158,15 @@ func (s *Store) acquire(a *locks.Attempt, began time.Duration) (locks.Decision, 
 	taken := a.Req != "" && r.held(a.Owner, 0) && slices.ContainsFunc(r.holds, func(h hold) bool { return h.req == a.Req })
 	before, isRepeat := r.granted[id]
 	replaces := a.Replaces != nil && !taken
+	var refused locks.Decision
 	switch {
 	case a.Req != "" && isRepeat && !taken:
 		s.stats.Repeats++
 		return locks.Decision{Granted: true, Grant: locks.Grant{Key: a.Key, Owner: a.Owner, Fence: before}}, nil
 	case replaces && !r.held(a.Replaces.Owner, a.Replaces.Fence), len(r.holds) > 0 && r.owner != a.Owner && !replaces, a.NoReenter && !taken && len(r.holds) > 0:
 		return s.refusal(r), nil
+	case !r.held(a.Owner, 0) && s.inTheWay(a, &refused):
+		return refused, nil
 	case r.count() >= locks.MaxHolds && !taken && !replaces:
 		return locks.Decision{}, &locks.HoldsError{Max: locks.MaxHolds}
 	case a.Session != nil && a.Session.EndedLocked():
@@ -241,7 +245,7 @@ func (s *Store) Renew(_ context.Context, q locks.RenewRequest) (validity time.Du
 
 // Release implements locks.Store.
 func (s *Store) Release(_ context.Context, q locks.UnlockRequest) (holdsLeft int, err error) {
-	defer s.host.Lines.Wake(q.Key)
+	defer s.host.Lines.Wake(q.Whole())
 	s.host.Keepalive.Lock()
 	defer s.host.Keepalive.Unlock()
 	s.mu.Lock()
@@ -309,7 +313,7 @@ func (s *Store) Undo(g locks.Grant) {
 
 // GiveBack implements locks.Store.
 func (s *Store) GiveBack(h locks.Holder, fence int64, holds []string) {
-	defer s.host.Lines.Wake(h.Key)
+	defer s.host.Lines.Wake(h.Whole())
 	s.host.Keepalive.Lock()
 	defer s.host.Keepalive.Unlock()
 	s.mu.Lock()

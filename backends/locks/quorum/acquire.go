@@ -136,8 +136,8 @@ func (s *Store) newAcquisition(r locks.Attempt, dropped int64) (*acquisition, vo
 	case r.NoReenter:
 		how = "alone"
 	}
-	args := append(make([]string, 0, 8+2*len(a.known.holds)), r.Owner, voters.MS(r.TTL), s.proposal(), r.Info, how, a.id,
-		strconv.FormatInt(fence, 10), id)
+	args := append(make([]string, 0, 9+2*len(a.known.holds)), r.Owner, voters.MS(r.TTL), s.proposal(), r.Info, how, a.id,
+		strconv.FormatInt(fence, 10), id, voters.MS(r.KeepOut))
 	if how == "plain" || how == "alone" {
 		args = s.appendHolds(args, a.known.holds)
 	}
@@ -190,7 +190,7 @@ func (s *Store) decide(ctx context.Context, a *acquisition, round *voters.Round)
 		return s.grant(ctx, a, round, t)
 	case held:
 		s.set.Ended(round, s.abandon(a, round), voters.EndHeld)
-		return locks.Decision{Holder: t.holder, Remaining: t.rest, Fence: t.fence}, nil
+		return locks.Decision{Holder: t.holder, Remaining: t.rest, Fence: t.fence, Why: t.why}, nil
 	case full:
 		s.set.Ended(round, s.abandon(a, round), voters.EndHeld)
 		return locks.Decision{}, &locks.HoldsError{Max: locks.MaxHolds}
@@ -395,7 +395,7 @@ func (s *Store) Undo(g locks.Grant) {
 	s.dropHolds(h, g.Hold)
 	j := s.endCall(h, grant{fence: g.Fence}, "", []string{g.Hold}, nil)
 	s.set.Push(j)
-	s.host.Lines.Wake(g.Key)
+	s.host.Lines.Wake(g.Whole())
 }
 
 // recordGrant stores a hold of grant g in the cache, and has it renewed for its session. It returns how many

@@ -16,8 +16,35 @@ const (
 
 var errForced = errors.New("the owner takes the lock again faster than it can be taken away")
 
-// Force implements locks.Inspector.
+// Force implements locks.Inspector. It takes a name away from the owner that has it for itself; if there is none, from all that
+// read it, and returns what one of these had.
 func (s *Store) Force(ctx context.Context, k locks.Key, fence int64) (was locks.Holding, held bool, err error) {
+	was, held, err = s.forceOf(ctx, k, fence)
+	if err != nil || held {
+		return was, held, err
+	}
+	for range forceTries {
+		readers, err := s.readersOf(ctx, k)
+		if err != nil || len(readers) == 0 {
+			return was, held, err
+		}
+		was.Readers = max(was.Readers, len(readers))
+		for _, r := range readers {
+			reading, read, err := s.forceOf(ctx, locks.Holder{Key: k, Owner: r.Owner}.Reading().Key, fence)
+			if err != nil {
+				return was, held, err
+			}
+			if read {
+				reading.Readers, reading.Key = was.Readers, k
+				was, held = reading, true
+			}
+		}
+	}
+	return was, held, errForced
+}
+
+// forceOf is Force of the lock that the key names.
+func (s *Store) forceOf(ctx context.Context, k locks.Key, fence int64) (was locks.Holding, held bool, err error) {
 	if err := s.set.AcquireSlot(ctx); err != nil {
 		return locks.Holding{}, false, err
 	}
@@ -97,7 +124,7 @@ func (s *Store) force(ctx context.Context, h locks.Holder, votes []voters.Vote) 
 	holds := everyHold(votes, h.Owner)
 	j := s.releaseCall(s.set.RedisKeys(h.Key), h.Owner, grant{fence: fence}, "force", "", holds[:min(len(holds), forceHolds)], nil)
 	round := s.set.Ask(voters.AskRelease, j, func(v []voters.Vote) bool { return leftNothing(v, h.Owner) >= s.set.Quorum })
-	s.host.Lines.Wake(h.Key)
+	s.host.Lines.Wake(h.Whole())
 	err = round.Wait(ctx, limits)
 	votes = round.Close(false, nil)
 	free := leftNothing(votes, h.Owner)

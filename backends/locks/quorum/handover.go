@@ -34,11 +34,15 @@ func (o *offer) Withdraw() {
 // the name on behalf of the next waiter here.
 func (s *Store) releaseAndHandOver(k locks.Key, release func(how string) voters.ScriptCall, enough func([]voters.Vote) bool) *voters.Round {
 	var acquire voters.ScriptCall
-	offered, alone := s.host.Lines.HandOver(k, func(w *locks.Waiting) {
+	offered, alone := s.host.Lines.HandOver(k, func(w *locks.Waiting) bool {
+		if w.Reader != "" { // its call has other keys, and there may be other readers behind it
+			return false
+		}
 		a, j := s.newAcquisition(w.Attempt, 0)
 		acquire = j
 		acquire.Round = s.set.Begin(voters.AskAcquire, s.acquireDecides)
 		w.Offer = &offer{store: s, a: a, round: acquire.Round}
+		return true
 	})
 	if !offered {
 		round := s.set.Ask(voters.AskRelease, release("unlock"), enough)

@@ -115,7 +115,7 @@ func (n *scriptNode) acquisition() []string {
 		grant = n.owner()
 	}
 	proposal := strconv.FormatInt(n.micros()+n.Int64N(3_000_000)-1_500_000, 10)
-	args := []string{n.one("alice", "bob", "carol"), n.one("3", "1000", "60000"), proposal, "info", how, n.hold(), known, grant}
+	args := []string{n.one("alice", "bob", "carol"), n.one("3", "1000", "60000"), proposal, "info", how, n.hold(), known, grant, "0"}
 	if how == "plain" && n.IntN(3) == 0 {
 		args = append(args, "hold9", "1000")
 	}

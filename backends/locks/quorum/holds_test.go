@@ -252,7 +252,7 @@ func TestHold_AddedEndsNoLaterThanTheLease(t *testing.T) {
 	n := redistest.Open(t, nodes[0].Addr())
 	k := s.RedisKeys(locks.Key{DB: 0, Name: "job"})
 	g := lock(t, s, "job", "alice", 20*time.Second)
-	v := n.Do(t, s.Command(scripts.Acquire, k, "alice", "10000", "0", "", "plain", "other", strconv.FormatInt(g.Fence, 10), g.Hold, "known", "50000")...)
+	v := n.Do(t, s.Command(scripts.Acquire, k, "alice", "10000", "0", "", "plain", "other", strconv.FormatInt(g.Fence, 10), g.Hold, "0", "known", "50000")...)
 	if v.Elems[0].Int() != 1 || v.Elems[4].Int() != 3 {
 		t.Errorf("%v, want 3 holds", v)
 	}

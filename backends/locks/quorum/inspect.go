@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
@@ -28,6 +29,9 @@ func (s *Store) Inspect(ctx context.Context, k locks.Key) (locks.Inspection, err
 	var who ownership
 	if in.Holding, who = s.holding(votes, k); who == undecidedHolder || who == unsettledGrant {
 		err = s.set.QuorumError("LOCKCTL", k.Name, votes)
+	}
+	if in.Holding.Readers > 0 && err == nil {
+		in.Readers, err = s.readersOf(ctx, k)
 	}
 	if in.Held = who == oneOwner; in.Held {
 		in.Each = eachHold(votes, func(v *voters.Vote) bool { return v.Kind == voters.Yes && v.Owner == in.Holding.Owner })
@@ -111,7 +115,10 @@ func ownershipOf(votes []voters.Vote, q int) (owner string, n int, fence int64, 
 
 // holding is who has the name, if the votes decide it; else the owner whom most nodes name, if any.
 func (s *Store) holding(votes []voters.Vote, k locks.Key) (locks.Holding, ownership) {
-	h := locks.Holding{Key: k, Waiters: s.host.Lines.Len(k)}
+	h := locks.Holding{Key: k, Waiters: s.host.Lines.Len(k.Whole())}
+	reads := func(v *voters.Vote) bool { return v.Kind == voters.Yes && v.Read.Readers > 0 }
+	h.Readers = qth(votes, s.set.Quorum, reads, func(v *voters.Vote) int { return v.Read.Readers })
+	h.Remaining = qth(votes, s.set.Quorum, reads, func(v *voters.Vote) time.Duration { return v.Read.ReaderRest })
 	owner, n, fence, who := ownershipOf(votes, s.set.Quorum)
 	if who == nobody || n == 0 {
 		return h, who

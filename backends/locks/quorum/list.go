@@ -51,7 +51,7 @@ func (s *Store) List(ctx context.Context, r locks.ListRequest) (locks.Listing, e
 		if err != nil {
 			return locks.Listing{}, err
 		}
-		if h.Owner != "" && !at.reported(votes, h.Fence) {
+		if (h.Owner != "" || h.Readers > 0) && !at.reported(votes, h) {
 			l.Held = append(l.Held, h)
 		}
 	}
@@ -119,10 +119,11 @@ func (s *Store) scannable(at cursor, failed []voters.Vote) (index int, ok bool) 
 
 // scan looks at some keys of one node.
 func (s *Store) scan(ctx context.Context, node int, r locks.ListRequest, from string) (voters.Vote, error) {
-	pattern := globEscape(s.set.RedisKeys(locks.Key{DB: r.DB}).Lock)
-	if r.DB == locks.AllDBs {
-		pattern = globEscape(voters.LockPrefix(s.set.Opts.Prefix)) + "*:"
+	db := "*"
+	if r.DB != locks.AllDBs {
+		db = strconv.Itoa(r.DB)
 	}
+	pattern := voters.RecordPattern(s.set.Opts.Prefix, db)
 	j := voters.ScriptCall{
 		Args:    []string{"SCAN", from, "MATCH", pattern + cmp.Or(r.Match, "*"), "COUNT", strconv.Itoa(min(cmp.Or(max(r.Count, 0), listCount), listMost))},
 		Parse:   func(m []rueidis.RedisMessage) (voters.Vote, error) { return parsePage(m, s.set.Opts.Prefix) },
@@ -203,7 +204,7 @@ func parsePage(m []rueidis.RedisMessage, prefix string) (voters.Vote, error) {
 	}
 	keys, err := m[1].AsStrSlice()
 	for _, k := range keys {
-		if at, ok := voters.ParseLockKey(prefix, k); ok {
+		if at, ok := voters.ParseRecordKey(prefix, k); ok && !slices.Contains(v.Page.Keys, at) {
 			v.Page.Keys = append(v.Page.Keys, at)
 		}
 	}
@@ -259,11 +260,13 @@ func (c cursor) after(next string, toScan int) cursor {
 }
 
 // reported reports whether the name was seen on a node that was looked through before: one that has the grant,
-// and not only since a renewal reinstated it there.
-func (c cursor) reported(votes []voters.Vote, fence int64) bool {
+// and not only since a renewal reinstated it there, or that has readers if the name is only read.
+func (c cursor) reported(votes []voters.Vote, h locks.Holding) bool {
 	for i := range votes {
 		v := &votes[i]
-		if c.done&(1<<i) != 0 && v.Kind == voters.Yes && v.Owner != "" && v.Fence == fence && !v.Read.Reinstated {
+		switch {
+		case c.done&(1<<i) == 0 || v.Kind != voters.Yes:
+		case h.Owner == "" && v.Read.Readers > 0, v.Owner != "" && v.Fence == h.Fence && !v.Read.Reinstated:
 			return true
 		}
 	}

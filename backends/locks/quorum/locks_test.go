@@ -143,7 +143,7 @@ func putBack(v redistest.Value) bool { return v.Elems[0].Int() == 1 && v.Elems[2
 
 // asks are the arguments of an acquisition by an owner of which nothing is known.
 func asks(owner, ttl, proposal, hold string) []string {
-	return []string{owner, ttl, proposal, "", "plain", hold, "0", ""}
+	return []string{owner, ttl, proposal, "", "plain", hold, "0", "", "0"}
 }
 
 // gives are the arguments of a release of the hold that made the grant g.

@@ -65,7 +65,7 @@ func (s *Store) addHoldings(ctx context.Context, names []locks.Key, held []locks
 		if err != nil {
 			return nil, err
 		}
-		if h.Owner != "" {
+		if h.Owner != "" || h.Readers > 0 {
 			held = append(held, h)
 		}
 	}

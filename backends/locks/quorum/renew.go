@@ -63,7 +63,7 @@ func (s *Store) Renew(ctx context.Context, r locks.RenewRequest) (time.Duration,
 	if stopped != nil {
 		err = stopped
 	}
-	return validity, s.renewError(h, fence, result, votes, err)
+	return validity, s.orReads(ctx, h, votes, s.renewError(h, fence, result, votes, err))
 }
 
 // renewError is the error of a renewal of the grant with this fence, nil if it was applied.

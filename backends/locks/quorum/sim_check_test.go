@@ -53,6 +53,7 @@ type simName struct {
 	lost    map[int64]bool // fences of grants of which a session was told that they are lost
 	beliefs []*simBelief
 	asks    []*simAsk
+	read    int64 // the largest fence that was told to a reader of the name
 	simReplaced
 }
 
@@ -93,6 +94,7 @@ type simAsk struct {
 	alone       bool      // the owner asked for nothing else meanwhile
 	taken       int64     // see simName, when it was asked
 	latest      int64     // the fence of the latest grant, when it was asked
+	written     int64     // of a reader: that of the latest grant of the name to a writer, when it was asked
 }
 
 func newSimHistory(began time.Time) *simHistory {
@@ -185,7 +187,7 @@ func (h *simHistory) ask(p *simProxy, name, owner string, ttl time.Duration) *si
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	a, n := &simAsk{name: name, owner: owner, proxy: p, alone: true}, h.nameLocked(name)
-	a.taken, a.latest = n.taken, n.fence
+	a.taken, a.latest, a.written = n.taken, n.fence, h.nameLocked(keyOf(name).Name).fence
 	if ttl > 0 {
 		a.renews = time.Now().Add(ttl - locks.Drift(ttl))
 	}
@@ -261,6 +263,7 @@ func (h *simHistory) granted(a *simAsk, r locks.LockRequest, g locks.Grant) *sim
 		return nil
 	}
 	var mine *simBelief
+	h.besideLocked(a, g, now)
 	for _, b := range n.beliefs {
 		switch {
 		case b.owner != g.Owner && n.dropped[g.Fence]: // it was replaced before its owner heard of it
@@ -284,7 +287,7 @@ func (h *simHistory) granted(a *simAsk, r locks.LockRequest, g locks.Grant) *sim
 		h.blameLocked(g.Name, "%s was granted fence %d after %d of %s", g.Owner, g.Fence, n.fence, n.owner)
 	}
 	if mine == nil {
-		over := n.forcing > 0 || n.lost[g.Fence] || g.Fence <= n.taken || n.dropped[g.Fence]
+		over := n.forcing > 0 || h.nameLocked(keyOf(g.Name).Name).forcing > 0 || n.lost[g.Fence] || g.Fence <= n.taken || n.dropped[g.Fence]
 		mine = &simBelief{name: g.Name, owner: g.Owner, fence: g.Fence, over: over}
 		n.beliefs = append(n.beliefs, mine)
 	}
@@ -460,7 +463,7 @@ func (h *simHistory) believes(b *simBelief) bool {
 func (h *simHistory) lost(l locks.Loss) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	n := h.nameLocked(l.Name)
+	n := h.nameLocked(lockName(l.Key))
 	if n.lost == nil {
 		n.lost = map[int64]bool{}
 	}

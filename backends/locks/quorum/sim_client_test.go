@@ -74,6 +74,7 @@ func (c *simClient) owner() string {
 // request is a LOCK of some name, with or without an owner and WAIT.
 func (c *simClient) request(owner string) locks.LockRequest {
 	r := locks.LockRequest{Key: locks.Key{Name: fmt.Sprintf("n%d", c.r.IntN(c.w.profile.names))}, Owner: owner, TTL: c.ttl()}
+	c.share(&r)
 	if !c.oneIn(3) {
 		r.Wait = c.between(0, 2*time.Second)
 	}
@@ -98,10 +99,10 @@ func (c *simClient) bounded(name, what string, wait time.Duration, do func()) {
 // believe, nil if it was not granted anything that it still has.
 func (c *simClient) lock(p *simProxy, r locks.LockRequest, giveUp time.Duration) (b *simBelief, a locks.Decision, err error) {
 	c.ponder()
-	h, well := c.w.history, c.w.well(p)
-	ask := h.ask(p, r.Name, r.Owner, 0)
+	h, well, name := c.w.history, c.w.well(p), lockOf(r)
+	ask := h.ask(p, name, r.Owner, 0)
 	defer h.answered(ask)
-	h.log(c.who, r.Name, "%v LOCK %v owner %q wait %v req %q session %v", p, r.TTL, r.Owner, r.Wait, r.Req, r.Session != nil)
+	h.log(c.who, name, "%v LOCK %v owner %q wait %v req %q session %v", p, r.TTL, r.Owner, r.Wait, r.Req, r.Session != nil)
 	ctx, cancel := context.WithCancel(p.life)
 	defer cancel()
 	if giveUp > 0 {
@@ -116,17 +117,19 @@ func (c *simClient) lock(p *simProxy, r locks.LockRequest, giveUp time.Duration)
 	}
 	switch {
 	case err != nil:
-		h.log(c.who, r.Name, "%v -> %v", p, err)
+		h.log(c.who, name, "%v -> %v", p, err)
 		if !c.deaf { // a copy may come while the request's UNLOCK removes the holds that it counts on
-			c.explain(p, r.Name, well, err)
+			c.explain(p, name, well, err)
 		}
 	case a.Granted:
-		h.log(c.who, r.Name, "%v -> granted %q fence %d for %v, holds %d", p, a.Grant.Owner, a.Grant.Fence, a.Grant.Validity, a.Grant.Holds)
+		h.log(c.who, name, "%v -> granted %q fence %d for %v, holds %d", p, a.Grant.Owner, a.Grant.Fence, a.Grant.Validity, a.Grant.Holds)
 		if a.Grant.Holds > 0 && !c.deaf { // else it is over, and this is the first reply again
-			b = h.granted(ask, r, a.Grant)
+			g := a.Grant
+			g.Name = name
+			b = h.granted(ask, r, g)
 		}
 	default:
-		h.log(c.who, r.Name, "%v -> held by %q for %v", p, a.Holder, a.Remaining)
+		h.log(c.who, name, "%v -> held by %q for %v, in the way %d", p, a.Holder, a.Remaining, a.Why)
 	}
 	return b, a, err
 }
@@ -163,7 +166,7 @@ func (c *simClient) renewal(p *simProxy, b *simBelief, ttl time.Duration, fence 
 	defer h.answered(ask)
 	h.log(c.who, b.name, "%v RENEW %v owner %q fence %d, late %v lapsed %v", p, ttl, b.owner, fence, late, lapsed)
 	c.bounded(b.name, "RENEW", 0, func() {
-		v, err = p.svc.Renew(p.life, locks.RenewRequest{Key: locks.Key{Name: b.name}, Owner: b.owner, TTL: ttl, Fence: fence})
+		v, err = p.svc.Renew(p.life, locks.RenewRequest{Key: keyOf(b.name).Whole(), Owner: b.owner, TTL: ttl, Fence: fence, Shared: keyOf(b.name).Reader != ""})
 	})
 	if p.life.Err() != nil {
 		err = errHungUp
@@ -186,7 +189,7 @@ func (c *simClient) renewal(p *simProxy, b *simBelief, ttl time.Duration, fence 
 func (c *simClient) unlock(p *simProxy, b *simBelief, r locks.UnlockRequest) (left int, lost bool, err error) {
 	c.ponder()
 	h, well := c.w.history, c.w.well(p)
-	r.Name, r.Owner = b.name, b.owner
+	r.Key, r.Owner, r.Shared = keyOf(b.name).Whole(), b.owner, keyOf(b.name).Reader != ""
 	// The next UNLOCK through another proxy may name a hold that was given back before, and repeats
 	// that answer, whatever became of the others.
 	later := r.Req == "" && !b.unlocked.Load() && h.later(b)
@@ -292,7 +295,7 @@ func (c *simClient) session() {
 		r.MaxHold = c.between(r.TTL, 3*r.TTL)
 	}
 	r.Session = p.svc.NewSession(func(l locks.Loss) {
-		h.log(c.who, l.Name, "%v lock-lost %q fence %d: %s", p, l.Owner, l.Fence, l.Reason)
+		h.log(c.who, lockName(l.Key), "%v lock-lost %q fence %d: %s", p, l.Owner, l.Fence, l.Reason)
 		h.lost(l)
 	})
 	defer r.Session.End()
@@ -454,11 +457,16 @@ func (c *simClient) forceName(p *simProxy, name string) (was locks.Holding, held
 	h, well := c.w.history, c.w.well(p)
 	h.log(c.who, name, "%v FORCE", p)
 	h.force(name, +1, was)
+	h.forceReaders(name)
 	var err error
 	c.bounded(name, "FORCE", 0, func() { was, held, err = p.svc.Force(p.life, locks.Key{DB: 0, Name: name}) })
 	h.log(c.who, name, "%v -> %q, %v, %v", p, was.Owner, held, err)
 	c.explain(p, name, well, err)
 	if held = held && err == nil && p.life.Err() == nil; !held {
+		was = locks.Holding{}
+	}
+	h.forceReaders(name)
+	if was.Readers > 0 { // it may be a reader's
 		was = locks.Holding{}
 	}
 	h.force(name, -1, was)

@@ -24,6 +24,7 @@ type simProfile struct {
 	clocks            time.Duration // by how much clocks are off, at most
 	skew              time.Duration // by how much proxies suppose that they are
 	timeouts          []time.Duration
+	shares            bool          // most clients read
 	maxHold           time.Duration // proxies look after locks without an end, for so long; 0: there are none
 	acts              []weighted[func(*simClient)]
 	faults            []weighted[simFault]
@@ -56,6 +57,8 @@ const simMaxTTL = 2 * time.Second
 
 func profileOf(seed uint64) *simProfile {
 	switch {
+	case seed >= sharedSeeds:
+		return sharedProfiles[seed%uint64(len(sharedProfiles))]
 	case seed >= keptSeeds:
 		return keptProfiles[seed%uint64(len(keptProfiles))]
 	case seed >= adoptedSeeds:

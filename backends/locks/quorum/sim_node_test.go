@@ -170,6 +170,9 @@ func (n *simNode) executeData(name string, a []string) any {
 	case "HGETALL":
 		return n.hash(a[0]).list(true)
 	}
+	if strings.HasPrefix(name, "Z") {
+		return n.executeSorted(name, a)
+	}
 	return fmt.Errorf("ERR unknown command '%s'", name)
 }
 

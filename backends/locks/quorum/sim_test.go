@@ -114,6 +114,9 @@ func (w *simWorld) calm() {
 		}
 		c.handOver(w.proxy(0), w.proxy(1), name)
 		c.balance(w.proxy(0), w.proxy(1), name)
+		if w.profile.shares {
+			c.readTogether(w.proxy(0), w.proxy(1), name)
+		}
 	}
 }
 
@@ -294,7 +297,7 @@ func runsOf(n int, each bool) []uint64 {
 	default:
 		return []uint64{uint64(n)}
 	}
-	return []uint64{uint64(n), adoptedSeeds + uint64(more), keptSeeds + uint64(more)}
+	return []uint64{uint64(n), adoptedSeeds + uint64(more), keptSeeds + uint64(more), sharedSeeds + uint64(more)}
 }
 
 // oneProcessor has goroutines run one at a time, in an order that does not change as long

@@ -260,7 +260,7 @@ func (w *simWorld) have(name, owner string, fence int64, not string) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, node := range w.nodes {
-		k := node.hash(voters.LockKey("lockproxy:", locks.Key{DB: 0, Name: name}))
+		k := node.hash(voters.LockKey("lockproxy:", keyOf(name)))
 		is := func(field, value string) bool {
 			i := k.field(field)
 			return i >= 0 && k.fields[i].value == value

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 )
 
@@ -23,10 +24,11 @@ const (
 // A tally is the result of an acquisition's votes.
 type tally struct {
 	verdict   verdict
-	fence     int64         // granted, ended: of the grant; held: of the holder's grant, or a smaller one
-	reentered bool          // granted: the owner had the name already, and the fence is that grant's
-	stored    int           // granted: how many nodes have stored the fence
-	holder    string        // held: who has it
+	fence     int64  // granted, ended: of the grant; held: of the holder's grant, or a smaller one
+	reentered bool   // granted: the owner had the name already, and the fence is that grant's
+	stored    int    // granted: how many nodes have stored the fence
+	holder    string // held: who has it, or is one of its readers
+	why       locks.Obstacle
 	rest      time.Duration // granted, held: the Q-th largest end of the lease among the agreeing nodes
 	holds     int           // granted: of the owner, as a quorum counts them
 }
@@ -53,7 +55,7 @@ func tallyAcquire(votes []voters.Vote, q int, final bool) tally {
 	}
 	existing, reenteredBy := most(votes, func(v *voters.Vote) (int64, bool) { return v.Reentered, v.Kind == voters.Yes && v.Reentered > 0 })
 	endedFence, endedBy := most(votes, func(v *voters.Vote) (int64, bool) { return v.Fence, v.Kind == voters.AlreadyReleased })
-	owner, ownerBy := most(votes, func(v *voters.Vote) (string, bool) { return v.Owner, v.Kind == voters.No })
+	no, noBy := most(votes, func(v *voters.Vote) (obstacle, bool) { return obstacleOf(v), v.Kind == voters.No })
 	fullBy := voters.CountKind(votes, voters.TooMany)
 	switch {
 	case reenteredBy >= q:
@@ -62,14 +64,16 @@ func tallyAcquire(votes []voters.Vote, q int, final bool) tally {
 			rest: qthRest(votes, q, agree), holds: qthHolds(votes, q, agree)}
 	case fresh >= q || (yeses >= q && due == 0):
 		return countNew(votes, q)
-	case ownerBy >= q:
-		agree := func(v *voters.Vote) bool { return v.Kind == voters.No && v.Owner == owner }
-		return tally{verdict: held, holder: owner, fence: leastFence(votes, agree), rest: qthRest(votes, q, agree)}
+	case noBy >= q:
+		agree := func(v *voters.Vote) bool { return v.Kind == voters.No && obstacleOf(v) == no }
+		t := tally{verdict: held, fence: leastFence(votes, agree), rest: qthRest(votes, q, agree)}
+		t.holder, t.why = inTheWay(votes, agree)
+		return t
 	case endedBy >= q:
 		return tally{verdict: ended, fence: endedFence}
 	case fullBy >= q:
 		return tally{verdict: full}
-	case yeses+due >= q || ownerBy+due >= q || endedBy+due >= q || fullBy+due >= q:
+	case yeses+due >= q || noBy+due >= q || endedBy+due >= q || fullBy+due >= q:
 		return tally{verdict: open}
 	case voted >= q:
 		return tally{verdict: split}
@@ -77,6 +81,39 @@ func tallyAcquire(votes []voters.Vote, q int, final bool) tally {
 		return tally{verdict: open}
 	}
 	return tally{verdict: tooFew}
+}
+
+// An obstacle is what a node says is in the way of an acquisition: an owner, or any readers, or a writer who waits.
+type obstacle struct {
+	owner string
+	why   locks.Obstacle
+}
+
+func obstacleOf(v *voters.Vote) obstacle {
+	switch v.Why {
+	case locks.Held:
+		return obstacle{owner: v.Owner}
+	case locks.Upgrade:
+		return obstacle{why: locks.Readers}
+	}
+	return obstacle{why: v.Why}
+}
+
+// inTheWay is whom the votes that match name, of readers the one who reads for longest. If a node says that the owner
+// reads as well, that counts.
+func inTheWay(votes []voters.Vote, match func(*voters.Vote) bool) (holder string, why locks.Obstacle) {
+	longest := time.Duration(-1)
+	for i := range votes {
+		if v := &votes[i]; match(v) {
+			if v.Rest > longest {
+				holder, longest = v.Owner, v.Rest
+			}
+			if why != locks.Upgrade {
+				why = v.Why
+			}
+		}
+	}
+	return holder, why
 }
 
 // countNew counts a grant that is a new one for at least one node of the quorum.

@@ -181,11 +181,11 @@ func (s *Store) release(ctx context.Context, h locks.Holder, g grant, ids []stri
 	j := func(how string) voters.ScriptCall { return s.unlockCall(h, g, ids, left, how, tagOf(r)) }
 	enough := func(v []voters.Vote) bool { return releaseOutcome(v, s.set.Quorum, false, h.Owner, fence) != pending }
 	var round *voters.Round
-	if valid && len(left) == 0 && !g.partial {
+	if valid && len(left) == 0 && !g.partial && h.Reader == "" {
 		round = s.releaseAndHandOver(h.Key, j, enough)
 	} else {
 		round = s.set.Ask(voters.AskRelease, j(how), enough)
-		s.host.Lines.Wake(h.Key) // an acquisition given to the nodes from now on runs behind the release
+		s.host.Lines.Wake(h.Whole()) // an acquisition given to the nodes from now on runs behind the release
 	}
 	err := round.Wait(ctx, limits)
 	votes := round.Close(false, nil)
@@ -284,7 +284,7 @@ func (s *Store) unlockRead(ctx context.Context, h locks.Holder, r locks.UnlockRe
 				return 0, false, err
 			}
 		}
-		return 0, false, s.unlockError(h, result, votes, nil)
+		return 0, false, s.orReads(ctx, h, votes, s.unlockError(h, result, votes, nil))
 	}
 	holds := voters.HoldsOfRequest(tagOf(&r), holdIDs(g.holds))
 	if r.All {

@@ -122,7 +122,7 @@ func newHandOver(t *testing.T) *handOver {
 	})
 	h.set, h.keys = s, s.RedisKeys(locks.Key{Name: "job"})
 	within(t, "the node votes", func() bool { s.RepairNodes(t.Context(), true); return s.Nodes()[0].State == locks.NodeVoting })
-	v := h.conn.Do(t, s.Command(scripts.Acquire, h.keys, "alice", "60000", "0", "", "plain", "ALICE", "0", "")...)
+	v := h.conn.Do(t, s.Command(scripts.Acquire, h.keys, "alice", "60000", "0", "", "plain", "ALICE", "0", "", "0")...)
 	fence := strconv.FormatInt(v.Elems[1].Int(), 10)
 	h.release = ScriptCall{Args: s.Command(scripts.Release, h.keys, "alice", fence, "handed", "", "ALICE", "NAME", "1", "ALICE"),
 		Parse: ParseRelease, Expires: s.Clock() + time.Minute, RetryUntilAcked: true}

@@ -16,9 +16,13 @@ const tagLength = 16 // of a hold's id: the tag, a dot, and the attempt
 // may lack some.
 const UnknownHolds = -1
 
-// RequestTag is a request id as the nodes know it: the same for the same name, owner and id only.
+// RequestTag is a request id as the nodes know it: the same for the same lock, owner and id only.
 func RequestTag(h locks.Holder, req string) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%d %d %d %s%s%s", h.DB, len(h.Name), len(h.Owner), h.Name, h.Owner, req))
+	text := fmt.Appendf(nil, "%d %d %d %s%s%s", h.DB, len(h.Name), len(h.Owner), h.Name, h.Owner, req)
+	if h.Reader != "" {
+		text = append([]byte("reads "), text...)
+	}
+	sum := sha256.Sum256(text)
 	return base32.StdEncoding.EncodeToString(sum[:])[:tagLength]
 }
 

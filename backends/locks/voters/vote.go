@@ -1,7 +1,6 @@
 package voters
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -29,23 +28,25 @@ const (
 // A Vote is one node's reply. Each field is set for the kinds, or the questions, that its comment names.
 type Vote struct {
 	Kind         ReplyKind
-	Owner        string        // No, read: who has the name; empty when it is free
-	Rest         time.Duration // Yes, No, read: what is left of the lease, when the script ran
-	Fence        int64         // Yes: granted or proposed; AlreadyReleased: granted then; No: the holder's, or the name's largest; state: the node's largest
-	Reentered    int64         // acquire: 0, or the fence of the grant that the owner had, or reinstatedFence
-	Holds        int           // acquire: the owner's holds, this one included; release: the holds left, or UnknownHolds
-	Noted        bool          // release, renew: some renewal may have shortened the lease
-	Reinstated   bool          // renew, release: the grant is, or was, here because a renewal had reinstated it
-	GivenBack    bool          // renew: some of the holds were given back here
-	OtherRelease string        // release: the id of another one that gave the hold back here; else empty
-	TooLate      bool          // release: not done, since another release gave back this hold or the one of the UNLOCK's request here, or a later grant
-	Listeners    int           // release: subscribers that got its message
-	Hold         string        // release: the one that this UNLOCK has given back before, if it has
+	Owner        string         // No, read: who has the name; empty when it is free
+	Rest         time.Duration  // Yes, No, read: what is left of the lease, when the script ran
+	Fence        int64          // Yes: granted or proposed; AlreadyReleased: granted then; No: the holder's, or the name's largest; state: the node's largest
+	Reentered    int64          // acquire: 0, or the fence of the grant that the owner had, or reinstatedFence
+	Holds        int            // acquire: the owner's holds, this one included; release: the holds left, or UnknownHolds
+	Noted        bool           // release, renew: some renewal may have shortened the lease
+	Reinstated   bool           // renew, release: the grant is, or was, here because a renewal had reinstated it
+	GivenBack    bool           // renew: some of the holds were given back here
+	OtherRelease string         // release: the id of another one that gave the hold back here; else empty
+	TooLate      bool           // release: not done, since another release gave back this hold or the one of the UNLOCK's request here, or a later grant
+	Listeners    int            // release: subscribers that got its message
+	Hold         string         // release: the one that this UNLOCK has given back before, if it has
+	Why          locks.Obstacle // No of acquire: what was in the way
 
 	// Of acquire, read, list and announce.
 	Version Version // acquire, read, VersionConflict: of the lease
 	Grant   string  // acquire, read: the hold whose LOCK numbered the grant, as far as this node knows
 	Read    *Reading
+	ReadBy  map[string]time.Duration // readers: what is left of the lease of each owner
 	Page    *Page
 	Notices []locks.Notice
 
@@ -97,6 +98,9 @@ type Reading struct {
 	Age        time.Duration // since the grant
 	Reinstated bool          // by a renewal: this node did not grant it
 	Holds      []NodeHold    // the most recent first, also those that have ended
+	HadReaders bool          // names on this node have had readers
+	Readers    int           // owners that read the name
+	ReaderRest time.Duration // what is left of the longest lease of theirs
 	Unlock     unlocked      // the UNLOCK whose request id the read named
 }
 
@@ -306,7 +310,7 @@ func parseVersion(m []rueidis.RedisMessage, dst *Version) (err error) {
 	return err
 }
 
-// parseNo reads {0, owner, ms left, fence}.
+// parseNo reads {0, owner, ms left, fence}, and why if that is there.
 func parseNo(m []rueidis.RedisMessage, err error) (Vote, error) {
 	v := Vote{Kind: No}
 	if err != nil || len(m) == 1 {
@@ -320,8 +324,16 @@ func parseNo(m []rueidis.RedisMessage, err error) (Vote, error) {
 		err = checkFenceOrNone(v.Fence)
 	}
 	v.Rest = millis(rest)
+	if err == nil && len(m) > 4 && m[4].IsString() {
+		var why string
+		err = ReadText(m[4], &why)
+		v.Why = obstacles[why]
+	}
 	return v, err
 }
+
+// obstacles are what a node calls what is in the way.
+var obstacles = map[string]locks.Obstacle{"readers": locks.Readers, "upgrade": locks.Upgrade, "intent": locks.Intent}
 
 // ParseDone reads the scripts that answer {1} or {0}.
 func ParseDone(m []rueidis.RedisMessage) (Vote, error) {
@@ -383,38 +395,6 @@ func ParseRelease(m []rueidis.RedisMessage) (Vote, error) {
 	return v, err
 }
 
-// ParseRead reads what read answers.
-func ParseRead(m []rueidis.RedisMessage) (Vote, error) {
-	v := Vote{Kind: Yes, Read: &Reading{}}
-	if len(m) < 14 {
-		return v, fmt.Errorf("%d values where 14 were expected", len(m))
-	}
-	var rest, age, reinstated, since int64
-	err := firstError(
-		ReadText(m[1], &v.Owner), readInts(m[2:], &rest, &v.Fence), parseVersion(m[4:], &v.Version),
-		ReadText(m[6], &v.Read.LastOwner), readInts(m[7:], &v.Read.LastFence), ReadText(m[8], &v.Read.Info), readInts(m[9:], &age, &reinstated, &since), parseUnlocked(m[12], &v.Read.Unlock), ReadText(m[13], &v.Grant))
-	if err != nil {
-		return v, err
-	}
-	if err = firstError(checkFenceOrNone(v.Fence), checkFenceOrNone(v.Read.LastFence), checkFenceOrNone(v.Read.Unlock.Fence)); err != nil {
-		return v, err
-	}
-	v.Rest, v.Read.Age, v.Read.Reinstated = millis(rest), millis(age), reinstated == 1
-	v.Read.Since = since == 1
-	err = parseHolds(m[14:], v.Read)
-	return v, err
-}
-
-// parseUnlocked reads "left fence hold", or nothing.
-func parseUnlocked(m rueidis.RedisMessage, dst *unlocked) error {
-	s, err := m.ToString()
-	if err != nil || s == "" {
-		return err
-	}
-	_, err = fmt.Sscanf(s, "%d %d %s", &dst.Left, &dst.Fence, &dst.Hold)
-	return err
-}
-
 // ReadText reads a text.
 func ReadText(m rueidis.RedisMessage, dst *string) (err error) {
 	*dst, err = m.ToString()
@@ -457,21 +437,6 @@ func ParseState(m []rueidis.RedisMessage) (Vote, error) {
 		v.refuses = refusalReason(why)
 	}
 	return v, err
-}
-
-// parseHolds reads holds, their ages and what is left of them, the youngest first.
-func parseHolds(m []rueidis.RedisMessage, dst *Reading) error {
-	for ; len(m) >= 3; m = m[3:] {
-		var h NodeHold
-		var age, rest int64
-		if err := firstError(ReadText(m[0], &h.ID), readInts(m[1:], &age, &rest)); err != nil {
-			return err
-		}
-		h.Age, h.Rest = millis(age), millis(rest)
-		dst.Holds = append(dst.Holds, h)
-	}
-	slices.SortFunc(dst.Holds, func(a, b NodeHold) int { return cmp.Or(cmp.Compare(a.Age, b.Age), cmp.Compare(a.ID, b.ID)) })
-	return nil
 }
 
 // CountKind counts the votes of a kind.

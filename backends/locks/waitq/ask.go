@@ -33,6 +33,7 @@ type Known struct {
 	Asked     bool          // something is known
 	Fresh     bool          // it was granted just now, by a first hold
 	Elsewhere bool          // the holder did not get it through these Queues
+	Soon      bool          // it may become free before Until: the head is to ask again within Options.Poll
 	Holder    string        // empty: nobody was found to have it
 	Fence     int64         // of the holder's grant, or less
 	Until     time.Duration // end of the holder's lease, by Options.Now
@@ -59,7 +60,8 @@ func (q *Queues[K, V]) Known(k K) (known Known, sure bool) {
 	return known, known.Err == nil && known.Holder != "" && !l.woken && l.subscription.sure(q.opt.Need)
 }
 
-// AwaitTurn returns when w is the head, or, with reenter, when its owner has the key already. The error is that of
+// AwaitTurn returns when w is the head, or, with reenter, when its owner has the key already or it was let in by Shared. The
+// error is that of
 // ctx when it ended first, or ErrClosed.
 func (q *Queues[K, V]) AwaitTurn(ctx context.Context, w *Waiter[K, V]) (reenter bool, err error) {
 	q.mu.Lock()
@@ -143,10 +145,13 @@ func (q *Queues[K, V]) planAsk(w *Waiter[K, V], now time.Duration) time.Duration
 		return now + min(firstRetry<<min(w.failures-1, 10), longRetry)
 	}
 	w.failures = 0
-	if k.Holder == "" {
+	if k.Holder == "" && !k.Soon {
 		return now + q.opt.Random(nobodyPause)
 	}
 	poll := min(q.opt.Poll<<min(w.polls, 10), q.opt.LongPoll+time.Duration(len(q.lines))*pollShare)
+	if k.Soon {
+		poll = q.opt.Poll
+	}
 	w.polls++
 	return min(now+poll, k.Until+lapseMargin+q.opt.Random(lapseSpread))
 }
@@ -195,14 +200,47 @@ func (q *Queues[K, V]) Asked(w *Waiter[K, V], k Known) {
 	q.wakeOwner(l, k.Holder)
 }
 
+// Shared notes that w, the head, got the key, which it shares: those right behind it that share it as well are to ask for it
+// out of turn, as an owner does that has the key already.
+func (q *Queues[K, V]) Shared(w *Waiter[K, V]) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w.asking = false
+	w.line.known = Known{}
+	for other := range w.line.waiters.all() {
+		switch {
+		case other == w:
+		case !other.shares:
+			return
+		default:
+			q.letIn(other)
+		}
+	}
+}
+
+// Alone is how many wait for a key that do not share it.
+func (q *Queues[K, V]) Alone(k K) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if l := q.lines[k]; l != nil {
+		return l.alone
+	}
+	return 0
+}
+
+// letIn has a waiter ask though it may not be the head.
+func (q *Queues[K, V]) letIn(w *Waiter[K, V]) {
+	select {
+	case w.reenter <- struct{}{}:
+		q.resume(w)
+	default:
+	}
+}
+
 // wakeOwner wakes the waiters whose owner has the key.
 func (q *Queues[K, V]) wakeOwner(l *line[K, V], owner string) {
 	for w := range q.ownedBy(l.key, owner) {
-		select {
-		case w.reenter <- struct{}{}:
-			q.resume(w)
-		default:
-		}
+		q.letIn(w)
 	}
 }
 

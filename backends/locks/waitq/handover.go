@@ -10,10 +10,11 @@ const (
 )
 
 // HandOver offers a key that is about to be released to the head, if the head sleeps: it calls begin with the
-// head's value. begin must not block; it begins to ask for the key on the head's behalf, and may store the offer in
-// the value. Then Notify must follow. Nothing is offered when it is the turn of waiters elsewhere. alone reports
+// head's value. begin must not block; it begins to ask for the key on the head's behalf, may store the offer in
+// the value, and reports whether it has. Then Notify must follow. Nothing is offered when it is the turn of waiters
+// elsewhere. alone reports
 // that every source is listened to, so that the sources need not tell waiters here of this release.
-func (q *Queues[K, V]) HandOver(k K, begin func(V)) (offered, alone bool) {
+func (q *Queues[K, V]) HandOver(k K, begin func(V) bool) (offered, alone bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if s := q.subscriptions[k]; s != nil && q.yields(s) {
@@ -24,9 +25,11 @@ func (q *Queues[K, V]) HandOver(k K, begin func(V)) (offered, alone bool) {
 		return false, false
 	}
 	w := l.head()
+	if !begin(w.Value) {
+		return false, false
+	}
 	w.asking, w.offered = true, true
 	l.forgetHints()
-	begin(w.Value)
 	return true, l.subscription != nil && countTrue(l.subscription.confirmed) == q.opt.Sources
 }
 

@@ -11,7 +11,7 @@ import (
 // joinAs joins a line with a request of its owner's, and the owner as value.
 func joinAs(t *testing.T, q *Queues[string, *string], owner, req string) *Waiter[string, *string] {
 	t.Helper()
-	w, err := q.Join("job", owner, req, &owner)
+	w, err := q.Join("job", owner, req, false, &owner)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestPlace_OnceForEach(t *testing.T) {
 // TestPlace_EachLineHasItsOwn: a place in one line gives no place in another.
 func TestPlace_EachLineHasItsOwn(t *testing.T) {
 	q := still(10)
-	other, err := q.Join("other", "b", "1", new(string))
+	other, err := q.Join("other", "b", "1", false, new(string))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,8 +138,10 @@ func TestPlace_InFrontOfASleepingHead(t *testing.T) {
 // TestPlace_BehindAHeadThatAsks: a head that is asking is not overtaken.
 func TestPlace_BehindAHeadThatAsks(t *testing.T) {
 	for name, begin := range map[string]func(q *Queues[string, *string], b *Waiter[string, *string]){
-		"asking":  func(q *Queues[string, *string], b *Waiter[string, *string]) { q.Ask(b) },
-		"offered": func(q *Queues[string, *string], b *Waiter[string, *string]) { q.HandOver("job", func(*string) {}) },
+		"asking": func(q *Queues[string, *string], b *Waiter[string, *string]) { q.Ask(b) },
+		"offered": func(q *Queues[string, *string], b *Waiter[string, *string]) {
+			q.HandOver("job", func(*string) bool { return true })
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := still(10)

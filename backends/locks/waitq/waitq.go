@@ -3,7 +3,8 @@
 // key is, and who grants it, is the caller's business.
 //
 // Only the head of a line asks; the others sleep until they are the head, or until their owner
-// has the key already. A waiter:
+// has the key already. Waiters that share a key are let in together: when the head gets it, those right behind it
+// that share it may ask at once. A waiter:
 //
 //	Join ──▶ in line ──the one before leaves──▶ head, asleep ◀──Asked: refused── asking ──granted──▶ Leave
 //	           │                                     │                             ▲
@@ -101,6 +102,7 @@ func (q *Queues[K, V]) SetPoll(first, longest time.Duration) {
 type line[K comparable, V any] struct {
 	key          K
 	waiters      row[K, V] // by their numbers, except a head that was asking when a waiter before it came back
+	alone        int       // how many of them do not share the key
 	known        Known     // by the last question
 	subscription *subscription[K, V]
 
@@ -118,11 +120,12 @@ type Waiter[K comparable, V any] struct {
 	First bool          // it was the head from the beginning, and may ask at once
 
 	line    *line[K, V]
+	shares  bool          // others that share may have the key at the same time
 	owner   string        // empty: no other waiter has this owner
 	req     string        // id of the request; empty: the waiter has no place to come back to
 	number  uint64        // of its place: the first that came has the smallest
 	head    chan struct{} // closed when it becomes the head; a new channel when it is overtaken
-	reenter chan struct{} // told when its owner has the key already; holds one
+	reenter chan struct{} // told when its owner has the key already, or another that shares it; holds one
 	wakeUps chan struct{} // tells the head to look at its line; holds one
 	parked  *parked       // not nil: it has no goroutine
 
@@ -142,8 +145,9 @@ func (w *Waiter[K, V]) Trigger() Trigger { return w.trigger }
 
 // Join puts a waiter at the end of a line, or in the place that the waiter of the same owner and request has left. It must
 // Leave. When an owner has the key, its waiters are woken; a waiter with an empty owner shares it with no other, and one
-// with an empty request has no place to come back to. The error is a *FullError.
-func (q *Queues[K, V]) Join(k K, owner, req string, v V) (*Waiter[K, V], error) {
+// with an empty request has no place to come back to. One that shares is let in with others that do, see Shared. The error
+// is a *FullError.
+func (q *Queues[K, V]) Join(k K, owner, req string, shares bool, v V) (*Waiter[K, V], error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.waiters >= q.opt.Limit {
@@ -157,11 +161,14 @@ func (q *Queues[K, V]) Join(k K, owner, req string, v V) (*Waiter[K, V], error) 
 		q.attach(l)
 	}
 	w := &Waiter[K, V]{
-		Key: k, Value: v, Since: now, line: l, owner: owner, req: req, number: q.number(placeKey[K]{k, owner, req}),
+		Key: k, Value: v, Since: now, line: l, shares: shares, owner: owner, req: req, number: q.number(placeKey[K]{k, owner, req}),
 		head: make(chan struct{}), reenter: make(chan struct{}, 1), wakeUps: make(chan struct{}, 1),
 	}
 	l.insert(w)
 	q.waiters++
+	if !shares {
+		l.alone++
+	}
 	q.addOwned(w)
 	if l.waiters.n == 1 {
 		w.First = l.subscription.backOff(now) <= 0
@@ -183,6 +190,9 @@ func (q *Queues[K, V]) Leave(w *Waiter[K, V], served bool) (left int, unused boo
 	}
 	l.waiters.remove(w)
 	q.waiters--
+	if !w.shares {
+		l.alone--
+	}
 	q.removeOwned(w)
 	switch next := l.head(); {
 	case next == nil:

@@ -36,7 +36,7 @@ func running(t *testing.T) *Queues[string, *string] {
 
 func join(t *testing.T, q *Queues[string, *string], owner string) *Waiter[string, *string] {
 	t.Helper()
-	w, err := q.Join("job", owner, "", new(string))
+	w, err := q.Join("job", owner, "", false, new(string))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestQueues_FirstComeFirstServed(t *testing.T) {
 	for range 4 {
 		line = append(line, join(t, q, ""))
 	}
-	if _, err := q.Join("other", "", "", nil); !errors.As(err, new(*FullError)) {
+	if _, err := q.Join("other", "", "", false, nil); !errors.As(err, new(*FullError)) {
 		t.Errorf("over the limit: %v", err)
 	}
 	for _, leaves := range []int{2, 0, 1, 3} { // the third leaves from within the line
@@ -98,7 +98,7 @@ func TestQueues_HeadLeaves(t *testing.T) {
 			q.sources[1].Released("job", 7, Freed)
 		}, false},
 		{"with an offer", func(q *Queues[string, *string], _ *Waiter[string, *string]) {
-			q.HandOver("job", func(v *string) { *v = "offer" })
+			q.HandOver("job", func(v *string) bool { *v = "offer"; return true })
 		}, false},
 	}
 	for _, tt := range tests {
@@ -324,7 +324,9 @@ func TestQueues_Close(t *testing.T) {
 func TestQueues_HandOver(t *testing.T) {
 	q := still(2)
 	src := q.Listen()
-	offer := func() (offered, alone bool) { return q.HandOver("job", func(v *string) { *v = "offer" }) }
+	offer := func() (offered, alone bool) {
+		return q.HandOver("job", func(v *string) bool { *v = "offer"; return true })
+	}
 	if offered, _ := offer(); offered {
 		t.Error("offered to nobody")
 	}
@@ -397,7 +399,7 @@ func TestQueues_Sweep(t *testing.T) {
 func TestQueues_Longest(t *testing.T) {
 	q := still(10)
 	for _, k := range []string{"a", "b", "b", "c"} {
-		if _, err := q.Join(k, "", "", &k); err != nil {
+		if _, err := q.Join(k, "", "", false, &k); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,0 +1,60 @@
+package memstore
+
+import (
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+)
+
+// A keepOut is a writer that waits for readers: no new ones are let in until then.
+type keepOut struct {
+	owner string
+	until time.Duration
+}
+
+// inTheWay reports whether somebody keeps an owner that does not have the lock from getting it, and stores the refusal.
+// The caller has mu.
+func (s *Store) inTheWay(a *locks.Attempt, refused *locks.Decision) bool {
+	now, name := s.now(), a.Whole()
+	waits := s.kept[name]
+	if a.Reader != "" {
+		if w := s.record(name); len(w.holds) > 0 && w.owner != a.Owner {
+			*refused = s.refusal(w)
+			return true
+		}
+		if waits.until > now && waits.owner != a.Owner {
+			*refused = locks.Decision{Remaining: waits.until - now, Why: locks.Intent}
+			return true
+		}
+		return false
+	}
+	for k, r := range s.names {
+		if k.Reader == "" || k.Whole() != name || r.until() <= now || r.owner == a.Owner {
+			continue
+		}
+		if left := r.until() - now; left > refused.Remaining {
+			*refused = locks.Decision{Holder: r.owner, Remaining: left, Why: locks.Readers}
+		}
+	}
+	if refused.Why != locks.Readers {
+		return false
+	}
+	name.Reader = a.Owner
+	switch own := s.names[name]; {
+	case own != nil && own.until() > now:
+		refused.Why = locks.Upgrade
+	case a.KeepOut > 0 && (waits.until <= now || waits.owner == a.Owner):
+		s.kept[a.Key] = keepOut{a.Owner, now + a.KeepOut}
+	}
+	return true
+}
+
+// LetIn implements locks.Store.
+func (s *Store) LetIn(h locks.Holder) {
+	defer s.host.Lines.Wake(h.Whole())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.kept[h.Key].owner == h.Owner {
+		delete(s.kept, h.Key)
+	}
+}

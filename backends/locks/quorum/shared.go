@@ -1,0 +1,70 @@
+package quorum
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/scripts"
+)
+
+// orReads is err, the answer to a RENEW or UNLOCK by the votes of a read. If it says that the owner has lost the name, but the
+// owner reads it, that is said as well.
+func (s *Store) orReads(ctx context.Context, h locks.Holder, votes []voters.Vote, err error) error {
+	reads := func(v voters.Vote) bool { return v.Read != nil && v.Read.Readers > 0 }
+	if h.Reader != "" || !errors.Is(err, locks.ErrLost) || !slices.ContainsFunc(votes, reads) {
+		return err
+	}
+	readers, failed := s.readersOf(ctx, h.Key)
+	if failed == nil && slices.ContainsFunc(readers, func(r locks.ReadBy) bool { return r.Owner == h.Owner }) {
+		return locks.ErrOnlyReads
+	}
+	return err
+}
+
+// LetIn implements locks.Store.
+func (s *Store) LetIn(h locks.Holder) {
+	s.set.Push(voters.ScriptCall{
+		Args: s.set.Command(scripts.Yield, s.set.RedisKeys(h.Whole()), h.Owner), Parse: voters.ParseDone,
+		Expires: s.Now() + locks.KeepOutFor,
+	})
+}
+
+// readersOf are the owners that a quorum says read a name.
+func (s *Store) readersOf(ctx context.Context, k locks.Key) ([]locks.ReadBy, error) {
+	limits := s.set.Opts.Timeouts(s.set.Opts.MaxTTL)
+	round := s.set.Ask(voters.AskRead, voters.ScriptCall{
+		Args:  s.set.Command(scripts.Readers, s.set.RedisKeys(k), strconv.Itoa(locks.MaxReaders)),
+		Parse: voters.ParseReaders, Expires: s.Now() + limits.Quorum,
+	}, voters.All)
+	err := round.Wait(ctx, limits)
+	votes := s.set.Closed(round, round.Close(true, nil), err)
+	if err != nil {
+		return nil, err
+	}
+	if voters.CountKind(votes, voters.Yes) < s.set.Quorum {
+		return nil, s.set.QuorumError("LOCKCTL", k.Name, votes)
+	}
+	rests := map[string][]time.Duration{}
+	for _, v := range votes {
+		for owner, rest := range v.ReadBy {
+			rests[owner] = append(rests[owner], rest)
+		}
+	}
+	var all []locks.ReadBy
+	for owner, each := range rests {
+		if len(each) >= s.set.Quorum {
+			slices.Sort(each)
+			all = append(all, locks.ReadBy{Owner: owner, Remaining: each[len(each)-s.set.Quorum]})
+		}
+	}
+	slices.SortFunc(all, func(a, b locks.ReadBy) int {
+		return cmp.Or(cmp.Compare(b.Remaining, a.Remaining), cmp.Compare(a.Owner, b.Owner))
+	})
+	return all, nil
+}
