@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -73,7 +74,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 type acquisition struct {
 	locks.Attempt
 	holder  locks.Holder
-	keys    voters.RedisKeys
+	keys    nodekeys.Keys
 	id      string // of the hold
 	known   grant  // the owner's grant as this proxy knew it, with the live holds only
 	dropped int64  // with Fresh: the fence of the grant that may be dropped, which a quorum has noted; 0: none
@@ -368,13 +369,13 @@ func (s *Store) undoAll(a *acquisition) {
 }
 
 // undoCall removes a hold of an acquisition.
-func (s *Store) undoCall(k voters.RedisKeys, owner, hold string) voters.ScriptCall {
+func (s *Store) undoCall(k nodekeys.Keys, owner, hold string) voters.ScriptCall {
 	return s.releaseCall(k, owner, grant{}, "undo", "", []string{hold}, nil)
 }
 
 // releaseCall removes holds of a grant, and is retried until no lease of theirs can run any more. how and request
 // are the script's how and TAG, see release.lua; left are holds of the grant that stay.
-func (s *Store) releaseCall(k voters.RedisKeys, owner string, g grant, how, request string, ids []string, left []hold) voters.ScriptCall {
+func (s *Store) releaseCall(k nodekeys.Keys, owner string, g grant, how, request string, ids []string, left []hold) voters.ScriptCall {
 	args := append([]string{owner, strconv.FormatInt(g.fence, 10), how, request, g.id, s.set.Opts.Random.ID(), strconv.Itoa(len(ids))}, ids...)
 	j := voters.ScriptCall{
 		Args: s.set.Command(scripts.Release, k, args...), Parse: voters.ParseRelease,

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -283,7 +284,7 @@ func TestCursor(t *testing.T) {
 }
 
 func TestGlobEscape(t *testing.T) {
-	if got, want := globEscape(`a*b?[c]\d:`), `a\*b\?\[c\]\\d:`; got != want {
+	if got, want := nodekeys.Literal(`a*b?[c]\d:`), `a\*b\?\[c\]\\d:`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

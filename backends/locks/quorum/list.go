@@ -13,6 +13,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -123,7 +124,7 @@ func (s *Store) scan(ctx context.Context, node int, r locks.ListRequest, from st
 	if r.DB != locks.AllDBs {
 		db = strconv.Itoa(r.DB)
 	}
-	pattern := voters.RecordPattern(s.set.Opts.Prefix, db)
+	pattern := nodekeys.Pattern(s.set.Opts.Prefix, db)
 	j := voters.ScriptCall{
 		Args:    []string{"SCAN", from, "MATCH", pattern + cmp.Or(r.Match, "*"), "COUNT", strconv.Itoa(min(cmp.Or(max(r.Count, 0), listCount), listMost))},
 		Parse:   func(m []rueidis.RedisMessage) (voters.Vote, error) { return parsePage(m, s.set.Opts.Prefix) },
@@ -148,11 +149,6 @@ func (s *Store) askOne(ctx context.Context, node int, j *voters.ScriptCall) (vot
 		v.Err = s.set.Members[node].Name(voters.ErrTimeout)
 	}
 	return v, err
-}
-
-// globEscape makes a pattern that matches s alone.
-func globEscape(s string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(s)
 }
 
 // toScan is how many nodes have to be looked through to see what a quorum agrees on.
@@ -204,7 +200,7 @@ func parsePage(m []rueidis.RedisMessage, prefix string) (voters.Vote, error) {
 	}
 	keys, err := m[1].AsStrSlice()
 	for _, k := range keys {
-		if at, ok := voters.ParseRecordKey(prefix, k); ok && !slices.Contains(v.Page.Keys, at) {
+		if at, ok := nodekeys.ParseRecord(prefix, k); ok && !slices.Contains(v.Page.Keys, at) {
 			v.Page.Keys = append(v.Page.Keys, at)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -30,7 +31,7 @@ func (s *Store) Post(ctx context.Context, r locks.PostRequest) ([]locks.Notice, 
 		return nil, locks.ErrUnused
 	}
 	key := s.set.Opts.Prefix + noticesKey
-	keys := voters.RedisKeys{Lock: key + ":" + r.ID, Fences: key, Node: s.set.Opts.Prefix + "node"}
+	keys := nodekeys.Keys{Lock: key + ":" + r.ID, Fences: key, Node: s.set.Opts.Prefix + "node"}
 	round := s.set.Ask(voters.AskAnnounce, voters.ScriptCall{
 		Args:  s.set.Command(scripts.Announce, keys, r.ID, r.Text, voters.MS(max(r.Keep, time.Millisecond))),
 		Parse: voters.ParseAnnounce, Expires: s.Now() + listTimeout,

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -140,7 +141,7 @@ func (s *Store) scanOpen(ctx context.Context, f *locks.Fostering) (due []voters.
 
 // scanOpenOn scans one node. If v is not Yes, its Err says why.
 func (s *Store) scanOpenOn(ctx context.Context, node int) (leases []voters.OpenLease, open int, v voters.Vote, err error) {
-	pattern := globEscape(voters.LockPrefix(s.set.Opts.Prefix)) + "*"
+	pattern := nodekeys.Literal(nodekeys.Prefix(s.set.Opts.Prefix)) + "*"
 	for next := "0"; ; next = v.Page.Next {
 		if err := s.set.AcquireSlotToList(ctx); err != nil {
 			return nil, 0, v, err

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
-	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
 	"github.com/lockproxy/lockproxy/scripts"
 )
 
@@ -197,7 +197,7 @@ func TestOpen_NodesForget(t *testing.T) {
 		lockOpen(t, s.proxy)
 		for _, n := range s.nodes {
 			time.Sleep(30 * time.Second)
-			n.Del(voters.LockKey("lockproxy:", jobKey))
+			n.Del(nodekeys.Lock("lockproxy:", jobKey))
 		}
 		time.Sleep(30 * time.Second)
 		r, err := s.Service.Inspect(t.Context(), jobKey)
@@ -216,7 +216,7 @@ func TestOpen_ReleasedWhereNodesForgot(t *testing.T) {
 		g := lockOpen(t, granted.proxy)
 		for _, n := range s.nodes[:2] {
 			time.Sleep(10 * time.Second)
-			n.Del(voters.LockKey("lockproxy:", jobKey))
+			n.Del(nodekeys.Lock("lockproxy:", jobKey))
 		}
 		time.Sleep(10 * time.Second)
 		isHeld(t, s.proxy, true, true)
@@ -258,7 +258,7 @@ func TestFoster_EndUnderWay(t *testing.T) {
 					t.Fatal(err)
 				}
 				time.Sleep(3500 * time.Millisecond)
-				record := voters.LockKey("lockproxy:", jobKey)
+				record := nodekeys.Lock("lockproxy:", jobKey)
 				for _, n := range s.nodes[:tt.ended] {
 					n.HSet(record, "l", "of a renewal that gives an end")
 				}
@@ -315,7 +315,7 @@ func TestRead_OpenUndecided(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 3, testOptions{MaxTTL: 6 * time.Second}, func(t *testing.T, s *timeless) {
 		lockOpen(t, s.proxy)
-		s.nodes[0].HSet(voters.LockKey("lockproxy:", jobKey), "l", "of a renewal that gives an end")
+		s.nodes[0].HSet(nodekeys.Lock("lockproxy:", jobKey), "l", "of a renewal that gives an end")
 		isHeld(t, s.proxy, true, true)
 		s.nodes[1].SetError("LOADING")
 		if r, err := s.Service.Read(t.Context(), jobKey); err == nil {
@@ -339,7 +339,7 @@ func TestFoster_OtherFence(t *testing.T) {
 							at, want = s.another(t).proxy, locks.Fostering{Open: 1, Adopted: 1}
 						}
 						time.Sleep(3500 * time.Millisecond)
-						n, record := s.nodes[node], voters.LockKey("lockproxy:", jobKey)
+						n, record := s.nodes[node], nodekeys.Lock("lockproxy:", jobKey)
 						n.HSet(record, "f", strconv.FormatInt(g.Fence+by, 10))
 						n.HSet(record, "g", "1")
 						if got, err := at.Store.Foster(t.Context(), time.Hour); err != nil || !reflect.DeepEqual(got, want) {
@@ -374,7 +374,7 @@ func TestOpen_MaxHoldNodesForget(t *testing.T) {
 				granted.stop()
 				for _, n := range s.nodes {
 					time.Sleep(10 * time.Second)
-					n.Del(voters.LockKey("lockproxy:", jobKey))
+					n.Del(nodekeys.Lock("lockproxy:", jobKey))
 				}
 				time.Sleep(13 * time.Second)
 				isHeld(t, s.proxy, true, true)

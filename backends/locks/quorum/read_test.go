@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/scripts"
@@ -53,7 +54,7 @@ func TestRead_Undecided(t *testing.T) {
 	p, _, nodes := proxies(t, 2)
 	lock(t, p[0], "job", "alice", time.Minute)
 	nodes[0].Kill()
-	nodes[1].Do(t, "DEL", voters.LockKey("lockproxy:", jobKey))
+	nodes[1].Do(t, "DEL", nodekeys.Lock("lockproxy:", jobKey))
 	var few *locks.QuorumError
 	if r, err := p[1].Service.Read(t.Context(), jobKey); !errors.As(err, &few) {
 		t.Errorf("one says yes, one no, and one nothing: %+v, %v", r, err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/scripts"
@@ -36,7 +37,7 @@ func TestScripts_NodeThatMayNotVote(t *testing.T) {
 			k, other := s.RedisKeys(locks.Key{DB: 0, Name: "job"}), s.RedisKeys(locks.Key{DB: 0, Name: "other"})
 			n.Do(t, "HSET", k.Node, "until", inMillis(tt.until), "sync", "0")
 			fence := strconv.FormatInt(g.Fence, 10)
-			abstains := func(sc *scripts.Script, k voters.RedisKeys, args ...string) {
+			abstains := func(sc *scripts.Script, k nodekeys.Keys, args ...string) {
 				t.Helper()
 				if v := n.Do(t, s.Command(sc, k, args...)...); v.Elems[0].Int() != tt.code {
 					t.Errorf("%s: %v, want %d", sc.Name, v, tt.code)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/commands/adopt"
 )
@@ -249,7 +250,7 @@ type simView struct {
 }
 
 func (w *simWorld) view(name string) (v simView) {
-	key := voters.LockKey("lockproxy:", locks.Key{Name: name})
+	key := nodekeys.Lock("lockproxy:", locks.Key{Name: name})
 	w.with(func() {
 		v.free = !slices.ContainsFunc(w.nodes, func(n *simNode) bool { return n.hash(key) != nil })
 	})
@@ -279,7 +280,7 @@ func (w *simWorld) stillFree(call *adoptedCall, was simView) bool {
 	others := func(owner string) bool {
 		return !slices.ContainsFunc(call.asks, func(a *simAsk) bool { return a.owner == owner })
 	}
-	return !slices.ContainsFunc(h.acquirers[voters.LockKey("lockproxy:", locks.Key{Name: call.name})][was.acquired:], others)
+	return !slices.ContainsFunc(h.acquirers[nodekeys.Lock("lockproxy:", locks.Key{Name: call.name})][was.acquired:], others)
 }
 
 // stillHeld reports whether who had the name then may still count on it.

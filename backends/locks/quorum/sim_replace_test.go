@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 )
 
@@ -24,7 +25,7 @@ func (h *simHistory) dropped(key, owner, fence string) {
 		panic(err)
 	}
 	for name, n := range h.names {
-		if voters.LockKey("lockproxy:", locks.Key{Name: name}) != key {
+		if nodekeys.Lock("lockproxy:", locks.Key{Name: name}) != key {
 			continue
 		}
 		if n.dropped == nil {

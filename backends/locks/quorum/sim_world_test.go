@@ -17,6 +17,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/commands/adopt"
 )
@@ -260,7 +261,7 @@ func (w *simWorld) have(name, owner string, fence int64, not string) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, node := range w.nodes {
-		k := node.hash(voters.LockKey("lockproxy:", keyOf(name)))
+		k := node.hash(nodekeys.Lock("lockproxy:", keyOf(name)))
 		is := func(field, value string) bool {
 			i := k.field(field)
 			return i >= 0 && k.fields[i].value == value

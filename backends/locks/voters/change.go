@@ -13,6 +13,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/lockproxy/lockproxy/backends"
+	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
 	"github.com/lockproxy/lockproxy/scripts"
 )
 
@@ -144,7 +145,7 @@ func (c *change) askEach(ctx context.Context, sc *scripts.Script, read func(i in
 		if a == nil {
 			return nil
 		}
-		return &ScriptCall{Args: c.set.Command(sc, RedisKeys{Lock: node, Fences: node, Node: node}, a...), Parse: read(i), Expires: c.set.Clock() + initialProbeTimeout, probe: true}
+		return &ScriptCall{Args: c.set.Command(sc, nodekeys.Keys{Lock: node, Fences: node, Node: node}, a...), Parse: read(i), Expires: c.set.Clock() + initialProbeTimeout, probe: true}
 	})
 	err := r.WaitFor(ctx, initialProbeTimeout)
 	return r.Close(true, nil), err

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -104,7 +105,7 @@ type handOver struct {
 	*wire
 	set              *Set
 	conn             *redistest.Conn
-	keys             RedisKeys
+	keys             nodekeys.Keys
 	release, acquire ScriptCall
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
 )
 
 const (
@@ -112,7 +113,7 @@ func (l *Listener) follow(ctx context.Context, c rueidis.DedicatedClient) bool {
 func (l *Listener) channels(keys []locks.Key) []string {
 	all := make([]string, len(keys))
 	for i, k := range keys {
-		if all[i] = LockKey(l.Set.Opts.Prefix, k); k == locks.CutKey {
+		if all[i] = nodekeys.Lock(l.Set.Opts.Prefix, k); k == locks.CutKey {
 			all[i] = l.Set.cutChannel()
 		}
 	}
@@ -124,7 +125,7 @@ func (l *Listener) keyOf(channel string) (k locks.Key, ok bool) {
 	if channel == l.Set.cutChannel() {
 		return locks.CutKey, true
 	}
-	return ParseLockKey(l.Set.Opts.Prefix, channel)
+	return nodekeys.Parse(l.Set.Opts.Prefix, channel)
 }
 
 func (l *Listener) do(ctx context.Context, c rueidis.DedicatedClient, cmd rueidis.Completed) error {
@@ -182,6 +183,6 @@ func parseCut(message, prefix string) (h locks.Holder, ok bool) {
 		return h, false
 	}
 	h.Owner = rest[:n]
-	h.Key, ok = ParseLockKey(prefix, rest[n:])
+	h.Key, ok = nodekeys.Parse(prefix, rest[n:])
 	return h, ok
 }

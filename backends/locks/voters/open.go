@@ -7,6 +7,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
 )
 
 // An OpenLease is a lease without an end on one node.
@@ -40,7 +41,7 @@ func ParseOpen(prefix string) Parse {
 				return v, err
 			}
 			l.Rest = millis(rest)
-			if k, ok := ParseLockKey(prefix, key); ok {
+			if k, ok := nodekeys.Parse(prefix, key); ok {
 				l.Key = k
 				v.Page.Due = append(v.Page.Due, l)
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
 	"github.com/lockproxy/lockproxy/scripts"
 )
 
@@ -239,7 +240,7 @@ func (s *Set) probe(ctx context.Context, timeout time.Duration) ([]Vote, error) 
 		if refusals[i] = s.Members[i].refusals.Load(); refusals[i] > 0 {
 			what = []string{"all"}
 		}
-		return s.Command(scripts.State, RedisKeys{Lock: node, Fences: node, Node: node}, what...)
+		return s.Command(scripts.State, nodekeys.Keys{Lock: node, Fences: node, Node: node}, what...)
 	}, ParseState, timeout)
 	for i := range votes {
 		s.Members[i].clearRefusals(refusals[i], &votes[i])
@@ -382,7 +383,7 @@ func (s *Set) runRepairs(ctx context.Context, actions []repairAction) []Vote {
 		for _, a := range actions {
 			if a.node == i {
 				return &ScriptCall{
-					Args: s.Command(a.script, RedisKeys{Lock: node, Fences: node, Node: node}, a.args...), Parse: ParseRepair,
+					Args: s.Command(a.script, nodekeys.Keys{Lock: node, Fences: node, Node: node}, a.args...), Parse: ParseRepair,
 					Expires: s.Clock() + s.probeTimeout(),
 				}
 			}

@@ -17,7 +17,6 @@ import (
 	"context"
 	"errors"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -25,6 +24,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends"
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
 	"github.com/lockproxy/lockproxy/backends/workers"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -190,86 +190,14 @@ type sameServerError struct{ as string }
 
 func (e *sameServerError) Error() string { return "is the same server as " + e.as }
 
-// RedisKeys are the keys of a lock on the nodes. Name is set in those of a reader's lock: the record of the name.
-type RedisKeys struct{ Lock, Fences, Node, Name string }
-
 // RedisKeys are the keys of a lock.
-func (s *Set) RedisKeys(k locks.Key) RedisKeys {
-	keys := RedisKeys{Lock: LockKey(s.Opts.Prefix, k), Node: s.Opts.Prefix + "node"}
-	kind, tail := "fence:", lockTail(k)
-	if k.Reader != "" {
-		kind, keys.Name = "readfence:", LockKey(s.Opts.Prefix, k.Whole())
-	}
-	keys.Fences = s.Opts.Prefix + kind + tail
-	return keys
-}
-
-// LockKey is the key of a lock's record, and the channel on which its releases are told. Those of a reader are told
-// on the channel of the name.
-func LockKey(prefix string, k locks.Key) string {
-	if k.Reader != "" {
-		return prefix + readKind + lockTail(k)
-	}
-	return LockPrefix(prefix) + lockTail(k)
-}
-
-// lockTail is what the keys of a lock end with. That of a reader has the length of the name in front of it.
-func lockTail(k locks.Key) string {
-	if k.Reader != "" {
-		return strconv.Itoa(k.DB) + ":" + strconv.Itoa(len(k.Name)) + ":" + k.Name + k.Reader
-	}
-	return strconv.Itoa(k.DB) + ":" + k.Name
-}
-
-const readKind = "read:" // of the record of a reader
-
-// LockPrefix is what the keys of all records of names begin with.
-func LockPrefix(prefix string) string { return prefix + "lock:" }
-
-// RecordPattern is a pattern of SCAN for what the names of a database have, as records or as sets of readers; "*" stands for
-// all databases. A pattern of names is to follow it, and ParseRecordKey reads what is found.
-func RecordPattern(prefix, db string) string {
-	literal := strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
-	return literal.Replace(prefix) + "lock[:r]" + db + ":"
-}
-
-// ParseRecordKey is the name that a key which RecordPattern has found is of; ok is false where it is another key.
-func ParseRecordKey(prefix, key string) (k locks.Key, ok bool) {
-	if tail, readers := strings.CutPrefix(key, prefix+"lockr"); readers {
-		key = LockPrefix(prefix) + tail
-	}
-	return ParseLockKey(prefix, key)
-}
-
-// ParseLockKey is the reverse of LockKey; ok is false where it is another key.
-func ParseLockKey(prefix, key string) (k locks.Key, ok bool) {
-	tail, ours := strings.CutPrefix(key, LockPrefix(prefix))
-	if !ours {
-		return parseReadKey(prefix, key)
-	}
-	db, name, found := strings.Cut(tail, ":")
-	n, err := strconv.Atoi(db)
-	return locks.Key{DB: n, Name: name}, found && err == nil
-}
-
-// parseReadKey is ParseLockKey for the lock of a reader.
-func parseReadKey(prefix, key string) (k locks.Key, ok bool) {
-	tail, ours := strings.CutPrefix(key, prefix+readKind)
-	db, tail, _ := strings.Cut(tail, ":")
-	length, tail, _ := strings.Cut(tail, ":")
-	n, err := strconv.Atoi(db)
-	at, bad := strconv.Atoi(length)
-	if !ours || err != nil || bad != nil || at < 0 || at >= len(tail) {
-		return k, false
-	}
-	return locks.Key{DB: n, Name: tail[:at], Reader: tail[at:]}, true
-}
+func (s *Set) RedisKeys(k locks.Key) nodekeys.Keys { return nodekeys.Of(s.Opts.Prefix, k) }
 
 // ownArgs is where the arguments begin, in a command with three keys that calls a script, which are that script's own.
 const ownArgs = 10
 
 // Command is the command that calls a script.
-func (s *Set) Command(sc *scripts.Script, k RedisKeys, args ...string) []string {
+func (s *Set) Command(sc *scripts.Script, k nodekeys.Keys, args ...string) []string {
 	c := make([]string, 0, ownArgs+1+len(args))
 	if k.Name != "" {
 		c = append(c, "EVALSHA", sc.SHA1, "4", k.Lock, k.Fences, k.Node, k.Name)
