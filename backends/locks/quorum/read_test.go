@@ -9,7 +9,6 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
-	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/scripts"
 )

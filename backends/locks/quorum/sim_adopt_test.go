@@ -12,7 +12,6 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
-	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/commands/adopt"
 )
 

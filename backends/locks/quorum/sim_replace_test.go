@@ -7,7 +7,6 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
-	"github.com/lockproxy/lockproxy/backends/locks/voters"
 )
 
 // simReplaced is what has been replaced, or was to be, of one name.
