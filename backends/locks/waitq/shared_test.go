@@ -1,0 +1,141 @@
+package waitq
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// joinAll has waiters join, those whose names begin with r to share the key.
+func joinAll(t *testing.T, q *Queues[string, *string], names ...string) (all []*Waiter[string, *string]) {
+	t.Helper()
+	for _, name := range names {
+		w, err := q.Join("job", name, "", name[0] == 'r', &name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, w)
+	}
+	return all
+}
+
+// TestQueues_Shared: with a head that shares the key those right behind it are let in that share it too, up to the first
+// that does not; whoever is the head next asks at once.
+func TestQueues_Shared(t *testing.T) {
+	tests := []struct {
+		line []string
+		let  []string
+	}{
+		{[]string{"r1"}, nil},
+		{[]string{"r1", "r2", "r3"}, []string{"r2", "r3"}},
+		{[]string{"r1", "r2", "w1", "r3"}, []string{"r2"}},
+		{[]string{"r1", "w1", "r2"}, nil},
+	}
+	for _, tt := range tests {
+		q := still(10)
+		all := joinAll(t, q, tt.line...)
+		q.Ask(all[0])
+		q.Shared(all[0])
+		var let []string
+		for _, w := range all {
+			if len(w.reenter) > 0 {
+				let = append(let, *w.Value)
+			}
+		}
+		if !slices.Equal(let, tt.let) {
+			t.Errorf("%v: let in %v", tt.line, let)
+		}
+		for _, w := range all {
+			if *w.Value == "r1" || slices.Contains(tt.let, *w.Value) {
+				q.Leave(w, true)
+			}
+		}
+		rest := tt.line[1+len(tt.let):]
+		if len(rest) == 0 {
+			continue
+		}
+		next := all[1+len(tt.let)]
+		if d, head := q.pause(next); !head || d > 0 {
+			t.Errorf("%v: %s, who is next, is the head %v and sleeps %v", tt.line, rest[0], head, d)
+		}
+	}
+}
+
+// TestQueues_SharedWakesParked: who is let in goes on, though it has no goroutine.
+func TestQueues_SharedWakesParked(t *testing.T) {
+	q := still(10)
+	all := joinAll(t, q, "r1", "r2", "w1")
+	resumed := make(chan string, 2)
+	for _, w := range all[1:] {
+		if !q.Park(t.Context(), w, time.Hour, func() { resumed <- *w.Value }) {
+			t.Fatalf("%s is not parked", *w.Value)
+		}
+	}
+	q.Ask(all[0])
+	q.Shared(all[0])
+	if who := <-resumed; who != "r2" {
+		t.Errorf("%s goes on", who)
+	}
+	if reenter, err := q.AwaitTurn(t.Context(), all[1]); !reenter || err != nil {
+		t.Errorf("it is told %v, %v", reenter, err)
+	}
+	q.Leave(all[1], true)
+	if len(resumed) > 0 {
+		t.Errorf("%s goes on as well", <-resumed)
+	}
+}
+
+func TestQueues_Alone(t *testing.T) {
+	q := still(10)
+	all := joinAll(t, q, "r1", "w1", "w2", "r2")
+	for _, w := range all {
+		want := 0
+		for _, other := range all {
+			if other.line.waiters.n > 0 && (*other.Value)[0] == 'w' {
+				want++
+			}
+		}
+		if n := q.Alone("job"); n != want {
+			t.Errorf("%d wait alone, not %d", n, want)
+		}
+		q.Leave(w, true)
+		*w.Value = "gone"
+	}
+	if n := q.Alone("job"); n != 0 {
+		t.Errorf("%d wait alone in no line", n)
+	}
+}
+
+// TestQueues_Soon: a key that may become free before its time is asked for again within Poll, however often and whoever has it.
+func TestQueues_Soon(t *testing.T) {
+	q := still(10)
+	q.SetPoll(time.Second, time.Hour)
+	for _, holder := range []string{"reader", ""} {
+		w := joinAll(t, q, "w1")[0]
+		for range 4 {
+			q.Ask(w)
+			q.Asked(w, Known{Asked: true, Holder: holder, Soon: true, Until: at + time.Hour})
+		}
+		if d, head := q.pause(w); !head || d != time.Second {
+			t.Errorf("held by %q: the head sleeps %v", holder, d)
+		}
+		q.Leave(w, false)
+	}
+}
+
+// TestQueues_HandOverDeclined: where the caller offers nothing, the head asks for itself.
+func TestQueues_HandOverDeclined(t *testing.T) {
+	q := still(10)
+	w := joinAll(t, q, "w1")[0]
+	refuse(q, w)
+	if offered, _ := q.HandOver("job", func(*string) bool { return false }); offered {
+		t.Error("something was offered")
+	}
+	q.Wake("job")
+	if d, _ := q.pause(w); d > 0 {
+		t.Errorf("the head sleeps %v", d)
+	}
+	if offered, err := q.Ask(w); offered || err != nil {
+		t.Errorf("it may not ask: %v, %v", offered, err)
+	}
+}
