@@ -15,11 +15,11 @@ if how == 'set' then
     return {0, epoch}
   end
   if to > epoch then
-    redis.call('HSET', KEYS[3], 'epoch', to, 'word', ARGV[7], 'list', ARGV[8], 'changed', now)
+    redis.call('HSET', KEYS[3], 'epoch', to, 'word', stored(ARGV[7]), 'list', ARGV[8], 'changed', now)
     if ARGV[9] == '' then
       redis.call('HDEL', KEYS[3], 'next', 'nextlist')
     else
-      redis.call('HSET', KEYS[3], 'next', ARGV[9], 'nextlist', ARGV[10])
+      redis.call('HSET', KEYS[3], 'next', stored(ARGV[9]), 'nextlist', ARGV[10])
     end
   end
 elseif how == 'floor' then
@@ -29,4 +29,8 @@ elseif how == 'floor' then
 end
 local changed = now - tonumber(redis.call('HMGET', KEYS[3], 'changed')[1] or '0')
 local votes = (not refusal or refusal[1] == -4 and rec[1] == replid and rec[3] == '1' and now >= tonumber(rec[2])) and 1 or 0
-return {1, math.max(largest, floor), maxttl, votes, changed, now, unpack(redis.call('HGETALL', KEYS[3]))}
+local all = redis.call('HGETALL', KEYS[3])
+for i = 1, #all, 2 do
+  if all[i] == 'word' or all[i] == 'next' then all[i + 1] = plain(all[i + 1]) end
+end
+return {1, math.max(largest, floor), maxttl, votes, changed, now, unpack(all)}

@@ -61,7 +61,13 @@ end
 
 local rec = redis.call('HMGET', KEYS[3], 'id', 'until', 'sync', 'g', 'floor', 'ttl', 'word', 'm' .. ARGV[1] .. ' ' .. ARGV[4], 'readers')
 local largest, floor = tonumber(rec[4] or '0'), tonumber(rec[5] or '0')
-local word, longest = rec[7], tonumber(rec[6] or '0')
+local longest = tonumber(rec[6] or '0')
+
+-- A node that has had readers keeps words with the format 3 in place of 2. So a proxy that does not know of readers, and would
+-- let a writer in beside them, is in another set. plain is a word as proxies say it, stored as the node keeps it.
+local function plain(kept) return rec[9] and kept and (string.gsub(kept, '^3', '2')) or kept end
+local function stored(said) return rec[9] and (string.gsub(said, '^2', '3')) or said end
+local word = plain(rec[7])
 
 -- maxttl is the largest max-ttl of the leases that may run here and of the proxy: a proxy with a smaller one must neither
 -- shorten those leases nor let the quarantine be shorter than they are.
@@ -86,7 +92,7 @@ local function spoke(call)
 end
 
 -- following returns the word of the next set; false: there is none. Few calls need it.
-local function following() return redis.call('HMGET', KEYS[3], 'next')[1] end
+local function following() return plain(redis.call('HMGET', KEYS[3], 'next')[1]) end
 
 -- same reports whether two words name one list. If one says safe and the other available, the stricter one, safe, counts
 -- until an operator changes the set.
@@ -100,7 +106,7 @@ local function listed()
   local to_come = following()
   if ARGV[4] == to_come then return true end
   if same(ARGV[4], word) then
-    if lenient(word) and redis.pcall('HSET', KEYS[3], 'word', ARGV[4]) then word = ARGV[4] end
+    if lenient(word) and redis.pcall('HSET', KEYS[3], 'word', stored(ARGV[4])) then word = ARGV[4] end
     return true
   end
   return same(ARGV[4], to_come)
@@ -160,8 +166,9 @@ local function reads(owner, e)
   redis.call('ZADD', key, int(e), owner)
   redis.call('PEXPIRE', key, int(maxttl))
   if not rec[9] then
-    redis.call('HSET', KEYS[3], 'readers', '1')
     rec[9] = '1'
+    redis.call('HSET', KEYS[3], 'readers', '1', 'word', stored(word))
+    if following() then redis.call('HSET', KEYS[3], 'next', stored(following())) end
   end
 end
 

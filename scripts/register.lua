@@ -10,10 +10,10 @@
 local how = ARGV[5]
 if word and (how ~= 'force' or not refusal or refusal[1] == -4) then return refusal or {1, largest, maxttl} end
 local function write(...)
-  redis.call('HSET', KEYS[3], 'id', replid, 'ttl', maxttl, 'max', '0', 'epoch', ARGV[8], 'word', ARGV[9], 'list', ARGV[10],
+  redis.call('HSET', KEYS[3], 'id', replid, 'ttl', maxttl, 'max', '0', 'epoch', ARGV[8], 'word', stored(ARGV[9]), 'list', ARGV[10],
     'about', 'The record of this lock node. Where it is missing, the node has forgotten its locks.', ...)
   if ARGV[11] ~= '' then
-    redis.call('HSET', KEYS[3], 'next', ARGV[11], 'nextlist', ARGV[12])
+    redis.call('HSET', KEYS[3], 'next', stored(ARGV[11]), 'nextlist', ARGV[12])
   else
     redis.call('HDEL', KEYS[3], 'next', 'nextlist')
   end

@@ -38,4 +38,4 @@ if rec[9] and ARGV[5] == 'all' then
   try('ZREM', scratch, 'o')
 end
 local set = redis.call('HMGET', KEYS[3], 'epoch', 'word', 'list', 'next', 'nextlist')
-return {1, math.max(largest, floor), maxttl, tonumber(set[1]), set[2], set[3], set[4] or '', set[5] or '', why}
+return {1, math.max(largest, floor), maxttl, tonumber(set[1]), plain(set[2]), set[3], plain(set[4]) or '', set[5] or '', why}

@@ -1,0 +1,56 @@
+package quorum
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/integration/redistest"
+	"github.com/lockproxy/lockproxy/scripts"
+)
+
+// TestShared_OlderProxiesAreKeptOut: from the first reader on a node is in no set that a proxy knows which does not know of
+// readers: such a one compares its word with what the node keeps. It stays so whatever is stored in the record later.
+func TestShared_OlderProxiesAreKeptOut(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 3)
+	n := redistest.Open(t, nodes[0].Addr())
+	ours := s.set.NodeList.Fingerprint
+	word := func(field string) string { return n.Do(t, "HGET", "lockproxy:node", field).Text }
+	g := lock(t, s, "job", "alice", time.Minute)
+	unlock(t, s, "job", "alice", 0)
+	if word("word") != ours {
+		t.Fatalf("without readers the node keeps %q, not %q", word("word"), ours)
+	}
+	a, err := s.Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: "bob", Shared: true, TTL: time.Minute})
+	if err != nil || !a.Granted || a.Grant.Fence < g.Fence {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	older := func(what string) {
+		t.Helper()
+		for _, field := range []string{"word", "next"} {
+			if kept := word(field); kept != "" && !strings.HasPrefix(kept, "3 ") {
+				t.Errorf("%s: the node keeps %s %q", what, field, kept)
+			}
+		}
+	}
+	older("after a reader")
+	lock(t, s, "other", "alice", time.Minute) // this proxy is in the set still
+	k := s.RedisKeys(locks.Key{Name: "job"})
+	if v := n.Do(t, s.Command(scripts.State, k, "")...); v.Elems[4].Text != ours {
+		t.Errorf("the state is told as %v", v)
+	}
+	v := n.Do(t, s.Command(scripts.Change, k, "set", "1", ours, "list", ours+"0", "next list")...)
+	for i, e := range v.Elems {
+		if (e.Text == "word" || e.Text == "next") && !strings.HasPrefix(v.Elems[i+1].Text, "2 ") {
+			t.Errorf("a change is told %v", v.Elems[i+1])
+		}
+	}
+	if older("after a change"); word("next") != "3"+ours[1:]+"0" {
+		t.Errorf("the next set is kept as %q", word("next"))
+	}
+	n.Do(t, "HSET", "lockproxy:node", "word", "3"+strings.Replace(ours[1:], " safe ", " available ", 1))
+	lock(t, s, "third", "alice", time.Minute)
+	eventually(t, patient, "the stricter word is kept", func() bool { return word("word") == "3"+ours[1:] })
+}
