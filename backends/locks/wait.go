@@ -89,8 +89,14 @@ func (s *Service) lockAtOnce(ctx context.Context, r Attempt) (Decision, error) {
 		}
 		return s.store.Acquire(ctx, r)
 	}
-	if r.Reader != "" && r.Wait <= 0 && s.waiting.Alone(line) == 0 {
-		return s.store.Acquire(ctx, r)
+	k, sure := s.waiting.Known(line)
+	if r.Reader != "" && s.waiting.Alone(line) == 0 {
+		switch {
+		case r.Wait <= 0:
+			return s.store.Acquire(ctx, r)
+		case !k.Asked: // it asks at once when it has joined
+			return Decision{}, nil
+		}
 	}
 	if (r.Barge || r.Replaces != nil) && r.Wait <= 0 {
 		return s.store.Acquire(ctx, r)
@@ -101,7 +107,6 @@ func (s *Service) lockAtOnce(ctx context.Context, r Attempt) (Decision, error) {
 	if !r.Generated && s.hasAny(r.Key, r.Owner) {
 		return s.store.Acquire(ctx, r)
 	}
-	k, sure := s.waiting.Known(line)
 	if k.Soon && !r.Generated { // perhaps its owner is one of the readers
 		return s.store.Acquire(ctx, r)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"sync"
 	"time"
@@ -18,12 +19,14 @@ type burst struct {
 	label string
 	name  func(round, i int) string
 	view  bool // reads a counter and writes it, as the page-view scenario does
+	share bool // readers
+	n     int  // how many come at once; 0: requests
 }
 
 var bursts = []burst{
-	{"LOCK, UNLOCK of one name", func(round, _ int) string { return fmt.Sprint("page-", round) }, false},
-	{"LOCK, GET, SET, UNLOCK of one name", func(round, _ int) string { return fmt.Sprint("view-", round) }, true},
-	{"LOCK, UNLOCK of 666 names", func(round, i int) string { return fmt.Sprintf("page-%d-%d", round, i) }, false},
+	{"LOCK, UNLOCK of one name", func(round, _ int) string { return fmt.Sprint("page-", round) }, false, false, 0},
+	{"LOCK, GET, SET, UNLOCK of one name", func(round, _ int) string { return fmt.Sprint("view-", round) }, true, false, 0},
+	{"LOCK, UNLOCK of 666 names", func(round, i int) string { return fmt.Sprintf("page-%d-%d", round, i) }, false, false, 0},
 }
 
 // measureBurst sends requests that all wait for their turn.
@@ -48,12 +51,7 @@ func (g *ground) burst(b burst, rounds int, page *report) error {
 	var all []time.Duration
 	granted, undecided := 0, 0
 	for round := range rounds + 1 {
-		clients, err := g.visitors(b, round)
-		if err != nil {
-			return err
-		}
-		took, err := atOnce(clients)
-		closeVisitors(clients)
+		clients, took, err := g.once(b, round)
 		if err != nil {
 			return err
 		}
@@ -79,24 +77,35 @@ func (g *ground) burst(b burst, rounds int, page *report) error {
 	return nil
 }
 
+// once is one burst: those who came, and from the first LOCK to the last reply.
+func (g *ground) once(b burst, round int) ([]*visitor, time.Duration, error) {
+	clients, err := g.visitors(b, round)
+	if err != nil {
+		return nil, 0, err
+	}
+	took, err := atOnce(clients)
+	closeVisitors(clients)
+	return clients, took, err
+}
+
 // A visitor is one request of a burst.
 type visitor struct {
 	conn        *redistest.Conn
 	name, owner string
-	view        bool
+	view, share bool
 
 	served    bool
 	undecided int // LOCK answered NOQUORUM: not served
 }
 
 func (g *ground) visitors(b burst, round int) (all []*visitor, err error) {
-	for i := range requests {
+	for i := range cmp.Or(b.n, requests) {
 		c, err := redistest.Dial(g.proxy.Addr())
 		if err != nil {
 			closeVisitors(all)
 			return nil, err
 		}
-		v := &visitor{conn: c, name: b.name(round, i), owner: fmt.Sprint("owner-", i), view: b.view}
+		v := &visitor{conn: c, name: b.name(round, i), owner: fmt.Sprint("owner-", i), view: b.view, share: b.share}
 		all = append(all, v)
 		if _, err := c.Try("PING"); err != nil {
 			closeVisitors(all)
@@ -133,7 +142,11 @@ func atOnce(all []*visitor) (time.Duration, error) {
 }
 
 func (v *visitor) visit() error {
-	grant, err := v.conn.Try("LOCK", v.name, "30s", "OWNER", v.owner, "WAIT", "10s")
+	lock, unlock := []string{"LOCK", v.name, "30s", "OWNER", v.owner, "WAIT", "10s"}, []string{"UNLOCK", v.name, v.owner}
+	if v.share {
+		lock, unlock = append(lock, "SHARED"), append(unlock, "SHARED")
+	}
+	grant, err := v.conn.Try(lock...)
 	switch {
 	case err != nil:
 		return err
@@ -148,7 +161,7 @@ func (v *visitor) visit() error {
 			return err
 		}
 	}
-	freed, err := v.conn.Try("UNLOCK", v.name, v.owner)
+	freed, err := v.conn.Try(unlock...)
 	if err == nil && freed.Text != "1" {
 		err = fmt.Errorf("UNLOCK: %v", freed)
 	}

@@ -40,6 +40,7 @@ type part struct {
 var parts = []part{
 	{"locks", measureLocks},
 	{"burst", measureBurst},
+	{"shared", measureShared},
 	{"contend", measureContend},
 	{"session", measureSessions},
 	{"adopted", measureAdopted},

@@ -2,6 +2,7 @@ package waitq
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -64,7 +65,9 @@ func TestQueues_Shared(t *testing.T) {
 // TestQueues_SharedWakesParked: who is let in goes on, though it has no goroutine.
 func TestQueues_SharedWakesParked(t *testing.T) {
 	q := still(10)
-	all := joinAll(t, q, "r1", "r2", "w1")
+	all := joinAll(t, q, "r1")
+	refuse(q, all[0])
+	all = append(all, joinAll(t, q, "r2", "w1")...)
 	resumed := make(chan string, 2)
 	for _, w := range all[1:] {
 		if !q.Park(t.Context(), w, time.Hour, func() { resumed <- *w.Value }) {
@@ -137,5 +140,23 @@ func TestQueues_HandOverDeclined(t *testing.T) {
 	}
 	if offered, err := q.Ask(w); offered || err != nil {
 		t.Errorf("it may not ask: %v, %v", offered, err)
+	}
+}
+
+// TestQueues_SharedJoin: who shares the key asks at once where all before it share it and none was refused.
+func TestQueues_SharedJoin(t *testing.T) {
+	for what, asksAtOnce := range map[string]bool{"r1 ": true, "r1 r2 ": true, "r1 refused": false, "w1 ": false, "r1 w1 ": false} {
+		q := still(10)
+		before, refused := strings.CutSuffix(what, "refused")
+		all := joinAll(t, q, strings.Fields(before)...)
+		if refused {
+			refuse(q, all[0])
+		}
+		if w := joinAll(t, q, "r9")[0]; len(w.reenter) > 0 != asksAtOnce {
+			t.Errorf("behind %s: %v", what, !asksAtOnce)
+		}
+		if w := joinAll(t, q, "w9")[0]; len(w.reenter) > 0 {
+			t.Errorf("behind %s who does not share asks at once", what)
+		}
 	}
 }

@@ -145,8 +145,8 @@ func (w *Waiter[K, V]) Trigger() Trigger { return w.trigger }
 
 // Join puts a waiter at the end of a line, or in the place that the waiter of the same owner and request has left. It must
 // Leave. When an owner has the key, its waiters are woken; a waiter with an empty owner shares it with no other, and one
-// with an empty request has no place to come back to. One that shares is let in with others that do, see Shared. The error
-// is a *FullError.
+// with an empty request has no place to come back to. One that shares is let in with others that do, see Shared, and may ask
+// at once if all before it share the key and none has been refused. The error is a *FullError.
 func (q *Queues[K, V]) Join(k K, owner, req string, shares bool, v V) (*Waiter[K, V], error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -174,6 +174,9 @@ func (q *Queues[K, V]) Join(k K, owner, req string, shares bool, v V) (*Waiter[K
 		w.First = l.subscription.backOff(now) <= 0
 		w.asking = w.First
 		close(w.head)
+	}
+	if shares && l.alone == 0 && !l.known.Asked && !w.First { // those before it ask, and have not been refused
+		q.letIn(w)
 	}
 	return w, nil
 }
