@@ -50,6 +50,7 @@ type NodeView struct {
 	Remaining  time.Duration
 	Holds      int
 	Reinstated bool // by a renewal: it did not grant it
+	Readers    int  // how many owners read it there
 }
 
 // An Inspection is a name as all nodes see it.

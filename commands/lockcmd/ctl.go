@@ -29,10 +29,10 @@ const listUsage = "LOCKCTL LIST [MATCH glob] [COUNT n] [CURSOR c]"
 var lockctlHelp = []string{
 	"LOCKCTL <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
 	"INFO <name>",
-	"    Who holds a lock, since when and for how long still, as a majority of the lock",
-	"    nodes agrees; null when nobody does.",
+	"    Who holds or reads a lock, since when and for how long still, as a majority of the",
+	"    lock nodes agrees; null when nobody does.",
 	"LIST [MATCH <glob>] [COUNT <n>] [CURSOR <cursor>]",
-	"    The locks of this database that are held, a part at a time as with SCAN:",
+	"    The locks of this database that are held or read, a part at a time as with SCAN:",
 	"    a cursor to go on with, 0 at the end, and the locks.",
 	"WAITERS <name>",
 	"    Who waits for a lock at this proxy, the next one first. Those who wait at other",
@@ -235,6 +235,8 @@ func nodeSays(v locks.NodeView, owner string) string {
 		return v.Standing()
 	case v.Err != nil:
 		return locks.WhySilent(v.Err)
+	case v.Owner == "" && v.Readers > 0:
+		return "read"
 	case v.Owner == "":
 		return "free"
 	case v.Owner == owner:

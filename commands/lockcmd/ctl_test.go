@@ -16,10 +16,11 @@ import (
 
 // book is an Inspector of one lock, job, and what it was asked.
 type book struct {
-	held  bool
-	owner string // of the lock; empty: me
-	asked []string
-	err   error
+	held    bool
+	owner   string // of the lock; empty: me
+	readers []locks.ReadBy
+	asked   []string
+	err     error
 }
 
 var jobHeld = locks.Holding{
@@ -30,6 +31,10 @@ var jobHeld = locks.Holding{
 func (b *book) holding() locks.Holding {
 	h := jobHeld
 	h.Owner = cmp.Or(b.owner, h.Owner)
+	if !b.held {
+		h = locks.Holding{Key: h.Key, Remaining: time.Second}
+	}
+	h.Readers = len(b.readers)
 	return h
 }
 
@@ -43,7 +48,11 @@ func (b *book) Inspect(_ context.Context, k locks.Key) (locks.Inspection, error)
 	if in.Held = b.held && k.Name == "job"; in.Held {
 		in.Holding = b.holding()
 		in.Nodes[0].Owner = in.Holding.Owner
+	} else if len(b.readers) > 0 {
+		in.Holding = b.holding()
+		in.Nodes[0], in.Nodes[1] = locks.NodeView{Address: "n1", State: locks.NodeVoting, Readers: 2}, locks.NodeView{Address: "n2", State: locks.NodeVoting}
 	}
+	in.Readers = b.readers
 	return in, b.err
 }
 
@@ -143,6 +152,37 @@ func TestLockctl_Replies(t *testing.T) {
 		if got := flat(c.answer(t, "LOCKCTL LIST")); got != "*2 $5 1.0.5 *1 *20 "+hidden {
 			t.Errorf("got %s", got)
 		}
+	}
+}
+
+// TestLockctl_Readers: a name that is only read is told of as one without an owner that has readers; beside a writer they are
+// told of as well. Who reads is for admins, and for the reader's own connection.
+func TestLockctl_Readers(t *testing.T) {
+	const read = "$4 name $3 job $5 owner $0  $5 fence :0 $5 holds :0 $12 remaining-ms :1000 $7 held-ms :0 $4 info $0  $7 session $2 no $7 waiters :0 $5 votes :0 $7 readers :2 "
+	const nodes = "$6 needed :2 $5 nodes *3 *4 $7 address $2 n1 $4 says $4 read *4 $7 address $2 n2 $4 says $4 free *4 $7 address $2 n3 $4 says $7 timeout "
+	by := func(a, b string) string {
+		return fmt.Sprintf("$7 read-by *2 *4 $5 owner $%d %s $12 remaining-ms :2000 *4 $5 owner $%d %s $12 remaining-ms :1 ", len(a), a, len(b), b)
+	}
+	ask := func(admin, held bool, line string) string {
+		b, c := library(admin, 2)
+		b.held, b.readers = held, []locks.ReadBy{{Owner: "r1", Remaining: 2 * time.Second}, {Owner: "r2", Remaining: time.Microsecond}}
+		c.implicit.Add(locks.Grant{Key: locks.Key{Name: "job", Reader: "r2"}, Owner: "r2", Fence: 7})
+		return flat(c.answer(t, line))
+	}
+	for _, tt := range []struct {
+		what, got, want string
+	}{
+		{"INFO", ask(true, false, "LOCKCTL INFO job"), "*28 " + read + nodes + by("r1", "r2")},
+		{"INFO for a reader", ask(false, false, "LOCKCTL INFO job"), "*28 " + read + nodes + by("", "r2")},
+		{"LIST", ask(true, false, "LOCKCTL LIST"), "*2 $5 1.0.5 *1 *22 " + read},
+		{"LIST, with a writer", ask(true, true, "LOCKCTL LIST"), "*2 $5 1.0.5 *1 *22 " + fmt.Sprintf(job2, 2, "me") + "$7 readers :2 "},
+	} {
+		if tt.got != tt.want {
+			t.Errorf("%s:\ngot  %s\nwant %s", tt.what, tt.got, tt.want)
+		}
+	}
+	if got := ask(true, true, "LOCKCTL INFO job"); !strings.HasPrefix(got, "*28 ") || !strings.HasSuffix(got, by("r1", "r2")) {
+		t.Errorf("INFO with a writer: %s", got)
 	}
 }
 

@@ -98,6 +98,22 @@ func TestParseUsage(t *testing.T) {
 	}
 }
 
+// TestVerbDocs_Shared: the docs of each verb of a reader know SHARED, a word without a value that may be left out.
+func TestVerbDocs_Shared(t *testing.T) {
+	want := argument{name: "shared", token: "SHARED", alone: true, optional: true}
+	for _, verb := range []string{"LOCK", "RENEW", "UNLOCK"} {
+		found := 0
+		for _, a := range parseUsage(docsOf([]byte(verb)).usage) {
+			if reflect.DeepEqual(a, want) {
+				found++
+			}
+		}
+		if found != 1 {
+			t.Errorf("%s: %d of %+v in %q", verb, found, want, docsOf([]byte(verb)).usage)
+		}
+	}
+}
+
 // TestAugment: what goes upstream in place of a command, and what becomes of the reply.
 func TestAugment(t *testing.T) {
 	entry := func(name string, columns int) string {

@@ -118,7 +118,7 @@ func (e *explanation) owner(owner string) string {
 
 func (e *explanation) nodeLine(n locks.NodeView) string {
 	switch {
-	case n.State == locks.NodeRefusing && n.Owner != "":
+	case n.State == locks.NodeRefusing && (n.Owner != "" || n.Readers > 0):
 		return n.Standing() + "; there " + e.heldBy(n)
 	case n.State == locks.NodeRefusing, n.State == locks.NodeDown:
 		return n.Standing()
@@ -126,19 +126,29 @@ func (e *explanation) nodeLine(n locks.NodeView) string {
 		return "does not vote for another " + span(n.Left) + ": it may have forgotten leases that still run"
 	case n.Err != nil:
 		return "does not vote: " + locks.WhySilent(n.Err)
-	case n.Owner == "":
+	case n.Owner == "" && n.Readers == 0:
 		return "free"
 	}
 	return e.heldBy(n)
 }
 
-// heldBy says who holds the lock at a node.
+// heldBy says who holds the lock at a node, and how many read it.
 func (e *explanation) heldBy(n locks.NodeView) string {
+	read := ""
+	if n.Readers > 0 {
+		read = "read by " + count(n.Readers, "owner", "owners")
+	}
+	if n.Owner == "" {
+		return read
+	}
+	if read != "" {
+		read = ", " + read
+	}
 	put := ""
 	if n.Reinstated {
 		put = ", put back by a renewal"
 	}
-	return fmt.Sprintf("held by %s, fence %d, %s left%s", e.owner(n.Owner), n.Fence, span(n.Remaining), put)
+	return fmt.Sprintf("held by %s, fence %d, %s left%s%s", e.owner(n.Owner), n.Fence, span(n.Remaining), put, read)
 }
 
 // waiterLines list the waiters at this proxy.

@@ -39,6 +39,11 @@ func TestExplain(t *testing.T) {
 	kept := has
 	kept.Session = true
 	hidden := func(string) string { return "" }
+	const hiddenReader = "an owner whom only admin users may see"
+	readers := []locks.ReadBy{{Owner: "r1", Remaining: 9 * time.Second}, {Owner: "r2", Remaining: 900 * time.Millisecond}}
+	read := slices.Clone(free)
+	heldAndRead := slices.Clone(held)
+	read[0].Readers, read[1].Readers, heldAndRead[0].Readers = 2, 1, 1
 	tests := []struct {
 		name string
 		e    explanation
@@ -66,6 +71,13 @@ func TestExplain(t *testing.T) {
 				"next: free in at most 27.9s; who renews or wants it is answered NOQUORUM until 2 more nodes vote"},
 		{"free on full nodes", explanation{Inspection: locks.Inspection{Nodes: fullFree, Need: 2, Holding: locks.Holding{Key: locks.Key{Name: "job"}}}, waiters: oneWaiter},
 			"job is free|0 of 3 nodes vote, 2 must agree:|  n2: refuses (OOM) since 2026-03-01T02:30:00Z|next: NOQUORUM until 2 more nodes vote"},
+		{"read", explanation{Inspection: locks.Inspection{Nodes: read, Need: 2, Readers: readers, Holding: locks.Holding{Key: locks.Key{Name: "job"}, Readers: 2, Remaining: 9 * time.Second}}},
+			"job is read by r1 for 9s at most; r2 for 900ms at most|3 of 3 nodes vote, 2 must agree:|  n1: read by 2 owners|  n2: read by 1 owner|  n3: free|" +
+				"next: others may read it unless a writer waits; free for a writer in at most 9s, unless a reader renews its lease"},
+		{"read by many", explanation{Inspection: locks.Inspection{Nodes: read, Need: 2, Readers: slices.Repeat(readers, 6), Holding: locks.Holding{Key: locks.Key{Name: "job"}, Readers: 12}}, visible: hidden},
+			"job is read by " + strings.Repeat(hiddenReader+" for 9s at most; "+hiddenReader+" for 900ms at most; ", 5) + "and 2 more"},
+		{"read by its writer", explanation{Inspection: locks.Inspection{Nodes: heldAndRead, Need: 2, Held: true, Holding: has, Readers: []locks.ReadBy{{Owner: "me", Remaining: time.Second}}}},
+			"job is held 2 times by me, fence 7, for 2m5s; 2 nodes agree|read by me for 1s at most|  n1: held by me, fence 7, 27.9s left, read by 1 owner|  n2: held by me, fence 7, 28s left, put back by a renewal"},
 		{"waited for", explanation{Inspection: locks.Inspection{Nodes: free, Need: 2, Holding: locks.Holding{Key: locks.Key{Name: "job"}}}, waiters: oneWaiter},
 			"1 waits for it at this proxy; who waits at others is not known here:|  1. you at h:1, for 1s, gives up in 2s, its info: me too|next: the first who waits is about to take it"},
 	}

@@ -154,7 +154,7 @@ func (s *Store) view(i int, v *voters.Vote) locks.NodeView {
 		n.Err = v.Err
 	}
 	if v.Kind == voters.Yes {
-		n.Owner, n.Fence, n.Remaining = v.Owner, v.Fence, v.Rest
+		n.Owner, n.Fence, n.Remaining, n.Readers = v.Owner, v.Fence, v.Rest, v.Read.Readers
 		n.Holds, n.Reinstated = voters.CountHolds(v.Read.Live()), v.Read.Reinstated && v.Owner != ""
 	}
 	return n
