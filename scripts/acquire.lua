@@ -58,7 +58,6 @@ local function in_the_way()
     local other, e, its = writer(owner)
     if other then return {0, other, e - now, its} end
     if waits and whose ~= owner then return {0, '', ends - now, 0, 'intent'} end
-    if us % 16 == 0 then redis.call('ZREMRANGEBYSCORE', beside('lockr'), '-inf', now) end -- who gave it back is not there any more
     return
   end
   local other, e = reader(owner)
@@ -127,5 +126,9 @@ end
 
 create({hold}, hold, owner, now + ttl, fence, hold, '0', ARGV[8], '0 ' .. int(math.max(seen or 0, floor)))
 if last == owner then raise(fence, seen, 'n', '1') else raise(fence, seen) end
-if KEYS[4] then raise_name(fence, name) end
+if KEYS[4] then
+  raise_name(fence, name)
+  -- those who gave it back are not there any more; not before: behind another write a full node takes the grant
+  if us % 16 == 0 then redis.pcall('ZREMRANGEBYSCORE', beside('lockr'), '-inf', now) end
+end
 return {1, fence, 0, ttl, 1, hold, 0, hold}

@@ -234,6 +234,7 @@ local function holder(from, to)
   end
   if e > now + maxttl then
     e = now + maxttl
+    if KEYS[4] then reads(h[1], e) end -- whoever looked at the set before may have stored an earlier end
     redis.call('HSET', KEYS[1], 'e', e)
     redis.call('PEXPIREAT', KEYS[1], e)
     live(e)

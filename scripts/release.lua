@@ -104,11 +104,11 @@ if mine and (h.present > 0 or #given > final - first + 1) and not (force and h.f
   removed, told = 1, h.told
   if force then alert(owner) end
   if n == 0 then
+    if KEYS[4] then redis.call('ZREM', beside('lockr'), owner) end -- first: if it is refused, nothing is done
     redis.call('DEL', KEYS[1])
     if not unlock and h.alone and seen == h.fence then -- no later grant need be above it
       if h.before > floor then redis.call('HSET', KEYS[2], 'c', int(h.before)) else redis.call('HDEL', KEYS[2], 'c') end
     end
-    if KEYS[4] then redis.call('ZREM', beside('lockr'), owner) end
     local ears = ARGV[7] == 'passed' and redis.pcall('PUBSUB', 'NUMSUB', KEYS[1])[2] -- an ACL may forbid both
     if not (KEYS[4] and reader(owner)) then
       listeners = ears == 1 and 1 or tonumber(redis.pcall('PUBLISH', KEYS[4] or KEYS[1], int(h.fence) .. ' ' .. said)) or 0
