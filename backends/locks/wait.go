@@ -184,7 +184,7 @@ func (s *Service) waitInLine(ctx context.Context, w *waiter) (d Decision, err er
 			return s.unserved(ctx, w, err)
 		}
 		k := s.known(asked, a, err)
-		k.Elsewhere = !a.Granted && k.Holder != "" && !s.store.Holds(Holder{r.Key, k.Holder})
+		k.Elsewhere = !a.Granted && k.Holder != "" && !s.hasAny(r.Key, k.Holder)
 		if a.Granted && r.Reader != "" {
 			s.waiting.Shared(w)
 		} else {
