@@ -53,7 +53,7 @@ dev: ## a proxy, its upstream and five lock nodes in one process
 	@$(GO) run ./cmd/lockproxy dev
 
 .PHONY: test
-test: redis ## every test, about ten minutes on two cores; installs redis-server where it is missing
+test: redis etcd ## every test, about ten minutes on two cores; installs redis-server and etcd where they are missing
 	@echo 'every test: about ten minutes on two cores, and a line for each package when its tests have passed'
 	@$(GO) list $(PKGS) | grep -E '$(BUSY)' | xargs -r $(NICE) $(GO) test -timeout 20m & busy=$$!; \
 	$(call tests,$(BUSY)); others=$$?; \
@@ -69,12 +69,12 @@ quick: ## at every save, under 30s: vet, gofmt, and the unit tests that start no
 	@$(GO) -C clients/go test -timeout 2m ./...
 
 .PHONY: slow
-slow: redis ## the locks by themselves, in full: what -short skips or cuts, 10,000 sessions, 100,000 waiters, all seeds; two to three minutes
+slow: redis etcd ## the locks by themselves, in full: what -short skips or cuts, 10,000 sessions, 100,000 waiters, all seeds; two to three minutes
 	@echo 'every test of backends/locks, also those that -short leaves out: two to three minutes on two cores'
 	@$(NICE) $(GO) test -count=1 -p 1 -parallel 4 -timeout 20m ./backends/locks/...
 
 .PHONY: race
-race: redis ## every test under the race detector, but for the models, which have one goroutine; needs a C compiler
+race: redis etcd ## every test under the race detector, but for the models, which have one goroutine; needs a C compiler
 	@export CGO_ENABLED=1; $(call tests,/integration/model,$(NICE),-race -short); others=$$?; \
 	$(call modules,$(NICE),test -p 1 -parallel 4 -timeout 20m -race -short) && exit $$others
 
@@ -243,6 +243,10 @@ deploy-check: ## the files of deploy/ against the schemas of Compose and Kuberne
 .PHONY: redis
 redis:
 	@command -v redis-server >/dev/null || .ci/debian-install redis-server
+
+.PHONY: etcd
+etcd:
+	@command -v etcd >/dev/null || .ci/debian-install etcd-server
 
 .PHONY: modules
 modules:

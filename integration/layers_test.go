@@ -101,6 +101,9 @@ var drawing = []room{
 		ours: []string{"backends/locks"}},
 	{pkg: "backends/locks/memstore",
 		ours: []string{"backends/locks"}},
+	{pkg: "backends/locks/etcd",
+		ours:   []string{"backends/locks"},
+		theirs: []string{"github.com/hashicorp/golang-lru/v2"}},
 	{pkg: "backends/locks/quorum",
 		ours:   []string{"backends/locks", "backends/locks/voters", "backends/locks/nodekeys", "backends/metrics", "scripts"},
 		theirs: []string{"github.com/redis/rueidis", "github.com/hashicorp/golang-lru/v2"}},
@@ -141,7 +144,7 @@ var drawing = []room{
 
 // inTests is what the tests of any room may import on top of what the room may.
 var inTests = room{
-	ours:   []string{"integration/redistest", "commands/spec", "commands/lockcmd", "commands/adopt", "commands/adopt/peers", "backends", "backends/topology", "backends/upstream", "backends/locks", "backends/locks/waitq", "backends/locks/memstore", "backends/locks/quorum", "backends/locks/voters"},
+	ours:   []string{"integration/redistest", "commands/spec", "commands/lockcmd", "commands/adopt", "commands/adopt/peers", "backends", "backends/topology", "backends/upstream", "backends/locks", "backends/locks/waitq", "backends/locks/memstore", "backends/locks/etcd", "backends/locks/quorum", "backends/locks/voters"},
 	theirs: []string{"github.com/alicebob/miniredis/v2", "github.com/yuin/gopher-lua", "github.com/redis/rueidis"},
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends"
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/etcd"
 	"github.com/lockproxy/lockproxy/backends/locks/memstore"
 	"github.com/lockproxy/lockproxy/backends/locks/quorum"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
@@ -19,7 +20,8 @@ import (
 // patient is a node timeout for tests that are not about time: this machine may be busy.
 const patient = 5 * time.Second
 
-// onBoth runs a test with a Service on three real lock nodes, and with one in memory, where time is virtual.
+// onBoth runs a test with a Service on three real lock nodes, with one on a real etcd, and with one in memory, where time
+// is virtual.
 func onBoth(t *testing.T, o locks.Options, test func(t *testing.T, s *locks.Service)) {
 	t.Parallel()
 	t.Run("quorum", func(t *testing.T) {
@@ -39,6 +41,18 @@ func onBoth(t *testing.T, o locks.Options, test func(t *testing.T, s *locks.Serv
 		s := serve(t, st, o)
 		eventually(t, "all nodes vote", func() bool { return s.Stats().Voting == len(nodes) })
 		test(t, s)
+	})
+	t.Run("etcd", func(t *testing.T) {
+		t.Parallel()
+		target, err := etcd.Parse(redistest.EtcdURL(redistest.StartEtcd(t, 1), ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		st, err := etcd.New(etcd.Options{Target: target, NodeTimeout: patient, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, serve(t, st, o))
 	})
 	t.Run("memory", func(t *testing.T) {
 		t.Parallel()

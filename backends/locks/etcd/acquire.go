@@ -1,0 +1,158 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+)
+
+// An acquisition is one LOCK.
+type acquisition struct {
+	locks.Attempt
+	id  string // of the hold
+	tag string // of the request; empty: it has none
+
+	// what was decided last
+	decision locks.Decision
+	was      *view // what the grant drops; nil: nothing
+}
+
+var errLate = errors.New("answered after the lease had ended")
+
+// Acquire implements locks.Store.
+func (s *Store) Acquire(ctx context.Context, r locks.Attempt) (locks.Decision, error) {
+	if err := ctx.Err(); err != nil {
+		return locks.Decision{}, err
+	}
+	a := &acquisition{Attempt: r, id: s.opts.Random.ID()}
+	if r.Req != "" {
+		a.tag = tagOf(locks.Holder{Key: r.Key, Owner: r.Owner}, r.Req)
+	}
+	if r.Fresh || r.Replaces != nil {
+		defer s.busy.begin(r.Key)()
+	}
+	q := question{op: "LOCK", key: r.Key, owner: r.Owner, tag: a.tag, ttl: r.TTL}
+	d, err := s.change(ctx, q, a.decide)
+	switch {
+	case d == nil && err != nil:
+		if answered := (*locks.HoldsError)(nil); !errors.As(err, &answered) && !errors.Is(err, locks.ErrSessionEnded) {
+			s.undoLater(r.Key, a.id)
+		}
+		return locks.Decision{}, err
+	case d == nil:
+		if a.decision.Granted {
+			s.stats.repeats.Add(1)
+		}
+		return a.decision, nil
+	}
+	return s.granted(a, d)
+}
+
+// decide is what an acquisition writes.
+func (a *acquisition) decide(v *view) (*write, error) {
+	a.decision, a.was = locks.Decision{}, nil
+	held, mine := len(v.holds) > 0, v.held(a.Owner, 0)
+	same := a.tag != "" && mine && v.hasTag(a.tag) // a hold of this very request
+	replaces := a.Replaces != nil && !same
+	switch {
+	case a.tag != "" && !same && v.req != nil && v.req.Over != 0:
+		a.decision = locks.Decision{Granted: true, Grant: locks.Grant{Key: a.Key, Owner: a.Owner, Fence: v.req.Over, Hold: a.id}}
+		return nil, nil
+	case replaces && !(held && v.held(a.Replaces.Owner, a.Replaces.Fence)),
+		held && !mine && !replaces,
+		held && a.NoReenter && !same:
+		a.decision = v.refusal()
+		return nil, nil
+	case mine && !same && !replaces && !a.Fresh && v.count() >= locks.MaxHolds:
+		return nil, &locks.HoldsError{Max: locks.MaxHolds}
+	}
+	h := newHold(a.id, a.tag, a.TTL)
+	if held && !replaces && (!a.Fresh || same) {
+		return &write{rec: v.with(append(v.live(), h)), need: max(a.TTL, v.rest()), moved: []string{a.id}}, nil
+	}
+	w := &write{
+		rec:  &record{Owner: []byte(a.Owner), Info: []byte(a.Info), Open: a.Open, Since: h.Taken, Holds: []hold{h}},
+		need: a.TTL, moved: []string{a.id}, granted: !a.Generated,
+	}
+	if held {
+		a.was = v
+		w.reqs = over(v, nil)
+	}
+	return w, nil
+}
+
+// over notes that the requests of holds are: those with these ids, nil for all.
+func over(v *view, ids []string) map[string]requested {
+	reqs := map[string]requested{}
+	for _, h := range v.holds {
+		if h.Tag != "" && (ids == nil || contains(ids, h.ID)) && len(reqs) < mostReqs {
+			reqs[h.Tag] = requested{Over: v.fence}
+		}
+	}
+	return reqs
+}
+
+// granted is the answer to an acquisition that was made.
+func (s *Store) granted(a *acquisition, d *done) (locks.Decision, error) {
+	h, fence := locks.Holder{Key: a.Key, Owner: a.Owner}, d.view.fence
+	if was := a.was; was != nil && a.Fresh {
+		s.host.Keepalive.Supersede(h, was.fence, a.Session)
+	} else if was != nil {
+		s.host.Keepalive.Lose(locks.Holder{Key: a.Key, Owner: string(was.rec.Owner)}, was.fence, locks.LossTaken, locks.ReplacedReason)
+	}
+	until := d.began + a.TTL - locks.Drift(a.TTL)
+	now := s.Now()
+	if until <= now {
+		s.undoLater(a.Key, a.id)
+		return locks.Decision{}, &locks.QuorumError{Op: "LOCK", Name: a.Name, Nodes: len(s.opts.Members), Need: len(s.opts.Members)/2 + 1, Failed: []error{errLate}}
+	}
+	if a.Session != nil {
+		s.host.Keepalive.Lock()
+		ended := a.Session.EndedLocked()
+		if !ended {
+			s.host.Keepalive.AddLocked(&a.Attempt, a.id, fence, d.began, until)
+		}
+		s.host.Keepalive.Unlock()
+		if ended {
+			s.undoLater(a.Key, a.id)
+			return locks.Decision{}, locks.ErrSessionEnded
+		}
+	}
+	return locks.Decision{Granted: true, Grant: locks.Grant{
+		Key: a.Key, Owner: a.Owner, Fence: fence, Validity: until - now, Holds: d.view.count(), Hold: a.id,
+	}}, nil
+}
+
+// Holder implements locks.Store.
+func (s *Store) Holder(ctx context.Context, k locks.Key) (locks.Decision, error) {
+	v, err := s.read(ctx, question{op: "LOCK", key: k}, s.limit(0))
+	if err != nil {
+		return locks.Decision{}, err
+	}
+	return v.refusal(), nil
+}
+
+// Read implements locks.Store.
+func (s *Store) Read(ctx context.Context, k locks.Key) (locks.Reading, error) {
+	v, err := s.read(ctx, question{op: "LOCK", key: k}, s.limit(0))
+	if err != nil || len(v.holds) == 0 {
+		return locks.Reading{}, err
+	}
+	return locks.Reading{
+		Held: true, Owner: string(v.rec.Owner), Info: string(v.rec.Info), Fence: v.fence,
+		Remaining: v.remaining(), Holds: v.count(), Open: v.rec.Open,
+	}, nil
+}
+
+// Undo implements locks.Store.
+func (s *Store) Undo(g locks.Grant) {
+	s.host.Keepalive.Drop(locks.Holder{Key: g.Key, Owner: g.Owner}, g.Hold)
+	s.undoLater(g.Key, g.Hold)
+}
+
+// shorter reports whether a hold would end earlier than it does now.
+func shorter(h liveHold, now, ttl time.Duration) bool {
+	return h.end > now+ttl+locks.Drift(ttl)
+}

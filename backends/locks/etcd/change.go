@@ -1,0 +1,226 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+)
+
+const (
+	leastLimit  = time.Second     // how long etcd may take for anything
+	mostLimit   = 3 * time.Second // and no longer, unless its members are many
+	mostTries   = 100             // changes of one name by others that a change may meet
+	calmTries   = 4               // after so many it pauses between them
+	triesPause  = 2 * time.Millisecond
+	mostReqs    = 64 // requests that one change notes to be over, as etcd limits a transaction
+	memoryExtra = time.Minute
+)
+
+// A question is what a change is about.
+type question struct {
+	op    string // for errors
+	key   locks.Key
+	owner string
+	tag   string        // of its request; empty: it has none
+	ttl   time.Duration // of the lease; bounds how long it may take
+}
+
+// A write is what a change is to do. Its record's Op and that of what is beside it are filled in.
+type write struct {
+	rec   *record       // nil: the name is free then
+	need  time.Duration // how long the record must live
+	moved []string      // the holds whose ends it moves
+
+	last    *release
+	granted bool // note that the owner has a new grant
+	reqs    map[string]requested
+	cut     *cutNote // tell sessions
+}
+
+// A done is a change that was made.
+type done struct {
+	began    time.Duration // before it was sent
+	now      time.Duration // when that was known
+	revision int64
+	resent   bool // it may have been sent more than once, so that one may be on its way still
+	view     *view
+}
+
+// limit is how long a change may take.
+func (s *Store) limit(ttl time.Duration) time.Duration {
+	return max(min(max(ttl, leastLimit), mostLimit), s.client.timeout*time.Duration(len(s.opts.Members)))
+}
+
+// change decides what to write, from what is remembered of the name, and writes it if the name is still as it was; else it
+// decides again from what is there now. If nothing is to be written, it makes sure of what it decided from. done is nil
+// then, and decide's error is returned. decide is called one or more times, and the last call counts.
+//
+// If the error is another one, the change may have been made, or may be made yet.
+func (s *Store) change(ctx context.Context, q question, decide func(*view) (*write, error)) (*done, error) {
+	id := s.opts.Random.ID()
+	limit := s.limit(q.ttl)
+	end := s.Now() + limit
+	v := s.memory.view(q.key, s.Now())
+	d := done{}
+	for try := 0; try < mostTries; try++ {
+		w, err := decide(v)
+		if w == nil {
+			if v.sure {
+				return nil, err
+			}
+			if v, err = s.read(ctx, q, end-s.Now()); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if try > calmTries {
+			if err := sleep(ctx, s.opts.Random.UpTo(triesPause)); err != nil {
+				return nil, err
+			}
+		}
+		request, err := s.transaction(ctx, q, v, w, id, end-s.Now())
+		if err == nil {
+			if !d.resent {
+				d.began = s.Now()
+			}
+			var r txnResponse
+			again := false
+			again, err = s.client.ask(ctx, end-s.Now(), "kv/txn", request, &r)
+			d.resent = d.resent || again
+			if err == nil && r.Succeeded {
+				return s.changed(q, v, w, &d, r.Header.Revision), nil
+			}
+			if err == nil {
+				if v, err = s.parse(q, &r); err == nil && d.resent && v.writtenBy(id) {
+					return s.changed(q, v, w, &d, v.mod), nil
+				}
+			}
+		}
+		if errors.Is(err, errNoLease) {
+			s.leases.forget()
+			err = nil
+		}
+		if err != nil {
+			return nil, named(err, q.op, q.key.Name)
+		}
+	}
+	return nil, &locks.QuorumError{Op: q.op, Name: q.key.Name, Nodes: len(s.opts.Members), Need: len(s.opts.Members)/2 + 1,
+		Failed: []error{errors.New("others change this lock all the time")}}
+}
+
+// changed notes a change that was made.
+func (s *Store) changed(q question, before *view, w *write, d *done, revision int64) *done {
+	s.stats.rounds.Add(1)
+	d.now, d.revision = s.Now(), revision
+	d.view = &view{now: d.now, sure: true, mod: revision}
+	s.memory.learn(q.key, w.rec, revision, revision, &writing{began: d.began, ids: w.moved}, d.view)
+	for _, h := range d.view.holds {
+		if contains(w.moved, h.ID) {
+			s.expireAt(q.key, h)
+		}
+	}
+	return d
+}
+
+// writtenBy reports whether the change with this id wrote any of what is seen.
+func (v *view) writtenBy(id string) bool {
+	return v.rec != nil && v.rec.Op == id || v.last != nil && v.last.Op == id || v.req != nil && v.req.Op == id
+}
+
+// transaction is a write as etcd is told, if the name is as v shows it.
+func (s *Store) transaction(ctx context.Context, q question, v *view, w *write, id string, limit time.Duration) (t txnRequest, err error) {
+	k := s.keys()
+	floorValue, floorMod, err := s.getFloor(ctx, limit)
+	if err != nil {
+		return t, err
+	}
+	t.Compare = []compare{modIs(k.lock(q.key), v.mod), modIs(k.floor(), floorMod)}
+	if q.tag != "" {
+		t.Compare = append(t.Compare, modIs(k.request(q.tag), v.reqMod))
+	}
+	put := func(key []byte, value any, need time.Duration) {
+		lease, leaseErr := s.lease(ctx, limit, need)
+		err = errors.Join(err, leaseErr)
+		t.Success = append(t.Success, requestOp{Put: &putRequest{Key: key, Value: encode(value), Lease: lease}})
+	}
+	if w.rec != nil {
+		w.rec.Op = id
+		if w.rec.Grant == 0 {
+			w.rec.Floor = floorValue
+		}
+		put(k.lock(q.key), w.rec, w.need)
+	} else {
+		t.Success = append(t.Success, requestOp{Delete: &deleteRequest{Key: k.lock(q.key)}})
+	}
+	if w.last != nil {
+		w.last.Op = id
+		put(k.released(q.key), w.last, s.keep())
+	}
+	if w.granted {
+		put(k.granted(locks.Holder{Key: q.key, Owner: q.owner}), struct{}{}, s.keep())
+	}
+	for tag, r := range w.reqs {
+		r.Op = id
+		put(k.request(tag), r, s.keep())
+	}
+	if w.cut != nil {
+		put(k.cut(q.key), w.cut, s.keep())
+	}
+	t.Failure = s.ranges(q)
+	return t, err
+}
+
+// keep is how long is remembered what is over.
+func (s *Store) keep() time.Duration { return s.opts.MaxTTL + memoryExtra }
+
+// ranges are what parse reads.
+func (s *Store) ranges(q question) []requestOp {
+	k := s.keys()
+	all := [][]byte{k.lock(q.key), k.floor(), k.released(q.key), k.granted(locks.Holder{Key: q.key, Owner: q.owner})}
+	if q.tag != "" {
+		all = append(all, k.request(q.tag))
+	}
+	ops := make([]requestOp, len(all))
+	for i, key := range all {
+		ops[i].Range = &rangeRequest{Key: key}
+	}
+	return ops
+}
+
+// parse reads a name as etcd has shown it.
+func (s *Store) parse(q question, r *txnResponse) (*view, error) {
+	var kvs [5]*keyValue
+	for i := range s.ranges(q) {
+		kv, err := r.at(i)
+		if err != nil {
+			return nil, err
+		}
+		kvs[i] = kv
+	}
+	v := &view{sure: true, now: s.Now()}
+	rec, mod, err := decode[record](kvs[0])
+	last, lastMod, err1 := decode[release](kvs[2])
+	req, reqMod, err2 := decode[requested](kvs[4])
+	_, _, err3 := s.floor.learn(kvs[1])
+	if err := errors.Join(err, err1, err2, err3); err != nil {
+		return nil, err
+	}
+	if kvs[3] != nil {
+		v.granted = kvs[3].Mod
+	}
+	v.mod, v.last, v.lastMod, v.req, v.reqMod = mod, last, lastMod, req, reqMod
+	s.memory.learn(q.key, rec, mod, r.Header.Revision, nil, v)
+	return v, nil
+}
+
+// read asks etcd for a name.
+func (s *Store) read(ctx context.Context, q question, limit time.Duration) (*view, error) {
+	s.stats.rounds.Add(1)
+	var r txnResponse
+	if err := s.client.call(ctx, limit, "kv/txn", txnRequest{Success: s.ranges(q)}, &r); err != nil {
+		return nil, named(err, q.op, q.key.Name)
+	}
+	return s.parse(q, &r)
+}

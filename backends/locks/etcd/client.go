@@ -1,0 +1,277 @@
+package etcd
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+)
+
+const (
+	connsPerMember = 128
+	dialTimeout    = 2 * time.Second
+	maxAnswer      = 64 << 20
+	redialPause    = 20 * time.Millisecond // when no member can be reached
+)
+
+var (
+	errTimeout = errors.New("timeout")
+	errNoLease = errors.New("the lease is gone") // it never leaves the package
+)
+
+// A client asks the members of etcd, one at a time: the one that answered last, and the next one when that fails. What it
+// sends may so be done twice, and must bear it.
+type client struct {
+	target  Target
+	timeout time.Duration // of one try
+	http    *http.Client
+	scheme  string
+	using   atomic.Int64 // the member that is asked first
+
+	yes, no []atomic.Int64 // answers and failures, by member
+
+	auth struct {
+		sync.Mutex
+		token string
+	}
+}
+
+func newClient(o *Options) *client {
+	t := &http.Transport{
+		DialContext:         (&net.Dialer{Timeout: dialTimeout, KeepAlive: 5 * time.Second}).DialContext,
+		TLSHandshakeTimeout: dialTimeout,
+		TLSClientConfig:     o.TLS,
+		TLSNextProto:        map[string]func(string, *tls.Conn) http.RoundTripper{}, // HTTP/1.1: a member that hangs holds up one call only
+		MaxConnsPerHost:     connsPerMember,
+		MaxIdleConnsPerHost: connsPerMember,
+		IdleConnTimeout:     time.Minute,
+	}
+	c := &client{target: o.Target, timeout: o.NodeTimeout, http: &http.Client{Transport: t}, scheme: "http"}
+	if o.Secure {
+		c.scheme = "https"
+	}
+	c.yes, c.no = make([]atomic.Int64, len(o.Members)), make([]atomic.Int64, len(o.Members))
+	return c
+}
+
+func (c *client) close() { c.http.CloseIdleConnections() }
+
+// counts are the answers of each member.
+func (c *client) counts() (all []locks.NodeStats) {
+	for i := range c.yes {
+		all = append(all, locks.NodeStats{Yes: c.yes[i].Load(), None: c.no[i].Load()})
+	}
+	return all
+}
+
+// A refusal is an answer that another member would give too.
+type refusal struct {
+	code int
+	text string
+}
+
+func (e *refusal) Error() string { return e.text }
+
+// call is ask for what may be done twice.
+func (c *client) call(ctx context.Context, limit time.Duration, path string, ask, answer any) error {
+	_, err := c.ask(ctx, limit, path, ask, answer)
+	return err
+}
+
+// ask asks until a member answers, for at most limit. again reports that it has asked more than once. The error is that
+// of ctx, errNoLease, or a *locks.QuorumError without Op and Name.
+func (c *client) ask(ctx context.Context, limit time.Duration, path string, ask, answer any) (again bool, err error) {
+	body, err := json.Marshal(ask)
+	if err != nil {
+		return false, err
+	}
+	within, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	failed := make([]error, len(c.target.Members))
+	first := c.using.Load()
+	for try := 0; ; try++ {
+		i := int((first + int64(try)) % int64(len(failed)))
+		err := c.try(within, i, path, body, answer)
+		refused := (*refusal)(nil)
+		switch {
+		case err == nil:
+			if try > 0 {
+				c.using.Store(int64(i))
+			}
+			c.yes[i].Add(1)
+			return try > 0, nil
+		case ctx.Err() != nil:
+			return try > 0, ctx.Err()
+		case errors.Is(err, errNoLease):
+			return try > 0, err
+		}
+		c.no[i].Add(1)
+		failed[i] = err
+		if errors.As(err, &refused) || within.Err() != nil {
+			return try > 0, c.quorumError(failed)
+		}
+		if (try+1)%len(failed) == 0 && sleep(within, redialPause) != nil && ctx.Err() != nil {
+			return try > 0, ctx.Err()
+		}
+	}
+}
+
+// quorumError says which members did not answer, or what one said.
+func (c *client) quorumError(failed []error) error {
+	e := &locks.QuorumError{Nodes: len(failed), Need: len(failed)/2 + 1}
+	for i, err := range failed {
+		if err != nil {
+			e.Failed = append(e.Failed, &locks.NodeError{Node: c.target.Members[i], Err: err})
+		}
+	}
+	return e
+}
+
+// named gives a *locks.QuorumError what it is about.
+func named(err error, op, name string) error {
+	if few := (*locks.QuorumError)(nil); errors.As(err, &few) {
+		few.Op, few.Name = op, name
+	}
+	return err
+}
+
+// try asks one member once, twice if the first time it wanted a new token.
+func (c *client) try(ctx context.Context, i int, path string, body []byte, answer any) error {
+	for again := false; ; again = true {
+		token, err := c.token(ctx, i, again)
+		if err != nil {
+			return err
+		}
+		err = c.post(ctx, i, path, token, body, answer)
+		if r := (*refusal)(nil); errors.As(err, &r) && !again && c.target.User != "" && isAuth(r) {
+			continue
+		}
+		return err
+	}
+}
+
+// isAuth reports whether a token is missing or too old.
+func isAuth(r *refusal) bool {
+	return r.code == codeUnauthenticated || r.code == codeInvalidArgument && strings.Contains(r.text, "auth")
+}
+
+// token is that of the user; empty without one.
+func (c *client) token(ctx context.Context, i int, renew bool) (string, error) {
+	if c.target.User == "" {
+		return "", nil
+	}
+	c.auth.Lock()
+	token := c.auth.token
+	c.auth.Unlock()
+	if token != "" && !renew {
+		return token, nil
+	}
+	body, err := json.Marshal(authRequest{c.target.User, c.target.Password})
+	if err != nil {
+		return "", err
+	}
+	var a authResponse
+	if err := c.post(ctx, i, "auth/authenticate", "", body, &a); err != nil {
+		return "", err
+	}
+	c.auth.Lock()
+	c.auth.token = a.Token
+	c.auth.Unlock()
+	return a.Token, nil
+}
+
+// post asks one member once.
+func (c *client) post(ctx context.Context, i int, path, token string, body []byte, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	resp, err := c.send(ctx, i, path, token, body)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(answer); err != nil {
+		return plain(err)
+	}
+	return nil
+}
+
+// send is post up to the answer. Its body, which the caller closes, is one of success.
+func (c *client) send(ctx context.Context, i int, path, token string, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.scheme+"://"+c.target.Members[i]+"/v3/"+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, errors.New("its address cannot be used")
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if token != "" {
+		req.Header.Set("Authorization", token)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, plain(err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	return nil, fault(resp)
+}
+
+// fault is the error in an answer. Those which are not a *refusal may be another one at the next member, or later.
+func fault(resp *http.Response) error {
+	var e errorResponse
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
+	if json.Unmarshal(text, &e) != nil || e.Message == "" && e.Error == "" {
+		return errors.New("answers HTTP " + resp.Status)
+	}
+	said := strings.TrimPrefix(cmp.Or(e.Message, e.Error), "etcdserver: ")
+	switch e.Code {
+	case codeNotFound:
+		if strings.Contains(said, "lease") {
+			return errNoLease
+		}
+	case codeInvalidArgument, codePermission, codePrecondition, codeUnauthenticated:
+		return &refusal{e.Code, said}
+	case codeExhausted:
+		if strings.Contains(said, "space") {
+			return &refusal{e.Code, said}
+		}
+	}
+	return errors.New(said)
+}
+
+// plain is an error of net/http without what callers know.
+func plain(err error) error {
+	var timeout net.Error
+	if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout() {
+		return errTimeout
+	}
+	if op := (*net.OpError)(nil); errors.As(err, &op) {
+		return op.Err
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return errors.New("closed the connection")
+	}
+	return err
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

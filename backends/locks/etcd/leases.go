@@ -1,0 +1,156 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+)
+
+// Leases of etcd only clear up behind proxies that are gone, so many keys share one: each is granted for a few seconds more
+// than is needed, is used for new keys during these seconds, and ends by itself. None is ever renewed. So it makes no
+// difference that a leader of etcd which was overthrown while it hung, and does not know of renewals since, may have leases
+// revoked when it wakes: it counts from the grant, and so do we.
+type leases struct {
+	mu    sync.Mutex
+	kinds map[int64]*lease // by the seconds that are needed
+}
+
+// A lease is the one that is used for a kind.
+type lease struct {
+	turn  chan struct{} // whoever has it, grants or looks
+	id    string
+	until time.Duration // it ends no earlier, by our clock
+}
+
+const (
+	spareSeconds = 4 // that a lease is longer than needed, at least
+	spareShare   = 8 // and this part of what is needed
+)
+
+// kindOf is the seconds of a lease, without what it has to spare.
+func kindOf(need time.Duration) int64 {
+	seconds := int64((need + locks.Drift(need) + time.Second - 1) / time.Second)
+	for step := int64(1); ; step *= 2 { // so that there are few kinds
+		if rounded := (seconds + step - 1) / step * step; rounded <= 64*step {
+			return rounded
+		}
+	}
+}
+
+// lease is the id of a lease that lasts this long from now.
+func (s *Store) lease(ctx context.Context, limit, need time.Duration) (string, error) {
+	kind := kindOf(need)
+	l := s.leases.of(kind)
+	select {
+	case l.turn <- struct{}{}:
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+	defer func() { <-l.turn }()
+	asked := s.Now()
+	if l.id != "" && l.until >= asked+need {
+		return l.id, nil
+	}
+	ttl := kind + max(spareSeconds, kind/spareShare)
+	var r leaseResponse
+	if err := s.client.call(ctx, limit, "lease/grant", leaseRequest{TTL: ttl}, &r); err != nil {
+		return "", err
+	}
+	if r.ID == "" || r.TTL < ttl {
+		return "", fmt.Errorf("etcd gave a lease of %d s in place of %d s", r.TTL, ttl)
+	}
+	granted := time.Duration(ttl) * time.Second
+	l.id, l.until = r.ID, asked+granted-locks.Drift(granted)
+	return l.id, nil
+}
+
+// of is the lease of a kind. Those that have ended are forgotten, unless somebody has the turn.
+func (l *leases) of(kind int64) *lease {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.kinds == nil {
+		l.kinds = map[int64]*lease{}
+	}
+	if l.kinds[kind] == nil {
+		l.kinds[kind] = &lease{turn: make(chan struct{}, 1)}
+	}
+	return l.kinds[kind]
+}
+
+// forget makes the next ones who need a lease get new ones: etcd has lost some.
+func (l *leases) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.kinds = nil
+}
+
+// A floor is what fences begin above. It is kept in etcd, and checked by every change: if etcd is emptied, or an operator
+// removes it, the next one is above all fences again, since it begins at the clock, and revisions are slower.
+type floor struct {
+	mu    sync.Mutex
+	value int64
+	mod   int64 // the revision that wrote it; 0: it is not known
+}
+
+// floorMargin is by how much clocks may differ: of proxies, and of the Redis servers whose fences were used before.
+const floorMargin = time.Minute
+
+var errFloor = errors.New("the fence floor in etcd is not a number")
+
+// getFloor reads the floor, and writes one if there is none.
+func (s *Store) getFloor(ctx context.Context, limit time.Duration) (value, mod int64, err error) {
+	f := &s.floor
+	f.mu.Lock()
+	value, mod = f.value, f.mod
+	f.mu.Unlock()
+	if mod != 0 {
+		return value, mod, nil
+	}
+	key := s.keys().floor()
+	fresh := time.Now().Add(floorMargin).UnixMicro()
+	var r txnResponse
+	if err := s.client.call(ctx, limit, "kv/txn", txnRequest{
+		Compare: []compare{modIs(key, 0)},
+		Success: []requestOp{{Put: &putRequest{Key: key, Value: strconv.AppendInt(nil, fresh, 10)}}},
+		Failure: []requestOp{{Range: &rangeRequest{Key: key}}},
+	}, &r); err != nil {
+		return 0, 0, err
+	}
+	if r.Succeeded {
+		f.set(fresh, r.Header.Revision)
+		return fresh, r.Header.Revision, nil
+	}
+	kv, err := r.at(0)
+	if err != nil || kv == nil {
+		return 0, 0, errors.Join(err, errFloor)
+	}
+	return f.learn(kv)
+}
+
+func (f *floor) set(value, mod int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.value, f.mod = value, mod
+}
+
+// learn notes the floor as it was read; nil: there is none.
+func (f *floor) learn(kv *keyValue) (value, mod int64, err error) {
+	if kv == nil {
+		f.set(0, 0)
+		return 0, 0, nil
+	}
+	value, err = strconv.ParseInt(strings.TrimSpace(string(kv.Value)), 10, 64)
+	if err != nil {
+		return 0, 0, errFloor
+	}
+	f.set(value, kv.Mod)
+	return value, kv.Mod, nil
+}
+
+func (s *Store) keys() keys { return keys{s.opts.Prefix} }

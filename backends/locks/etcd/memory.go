@@ -1,0 +1,109 @@
+package etcd
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+)
+
+// A memory is what this proxy has seen of names that are held. It is a hint, except for the ends of holds: these are
+// counted from when a hold was first seen as it is.
+type memory struct {
+	mu    sync.Mutex
+	names *simplelru.LRU[locks.Key, *seen]
+}
+
+// A seen is a name as it was seen last.
+type seen struct {
+	at    int64 // the revision at which it was so
+	rec   *record
+	mod   int64
+	holds map[string]seenHold
+}
+
+type seenHold struct {
+	n          int // of the hold
+	end, valid time.Duration
+}
+
+func newMemory(size int) *memory {
+	names, err := simplelru.NewLRU[locks.Key, *seen](size, nil)
+	if err != nil {
+		panic(err) // the size is positive
+	}
+	return &memory{names: names}
+}
+
+// view is what is remembered of a name.
+func (m *memory) view(k locks.Key, now time.Duration) *view {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	v := &view{now: now}
+	if s, ok := m.names.Get(k); ok {
+		s.show(v)
+	}
+	return v
+}
+
+// show fills in what a view shows of the record.
+func (s *seen) show(v *view) {
+	v.rec, v.mod, v.fence = s.rec, s.mod, s.rec.fence(s.mod)
+	for _, h := range s.rec.Holds {
+		if e := s.holds[h.ID]; e.end > v.now {
+			v.holds = append(v.holds, liveHold{h, e.end, e.valid})
+		}
+	}
+}
+
+// A writing is a change of this proxy's own: what it wrote, and when it began.
+type writing struct {
+	began time.Duration
+	ids   []string // of the holds whose ends it moved
+}
+
+// learn notes a record, or that there is none, as it was at a revision, and fills in what v shows of it. w is nil unless
+// this proxy has just written it.
+func (m *memory) learn(k locks.Key, rec *record, mod, at int64, w *writing, v *view) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	old, known := m.names.Peek(k)
+	newer := !known || at >= old.at
+	if rec == nil {
+		if newer {
+			m.names.Remove(k)
+		}
+		return
+	}
+	s := &seen{at: at, rec: rec, mod: mod, holds: make(map[string]seenHold, len(rec.Holds))}
+	for _, h := range rec.Holds {
+		e, same := seenHold{}, false
+		if known {
+			e, same = old.holds[h.ID]
+			same = same && e.n == h.N
+		}
+		switch {
+		case same:
+		case w != nil && slices.Contains(w.ids, h.ID):
+			e = seenHold{h.N, v.now + h.ttl(), w.began + h.ttl() - locks.Drift(h.ttl())}
+		default:
+			e = seenHold{n: h.N, end: v.now + h.ttl() + locks.Drift(h.ttl())}
+		}
+		s.holds[h.ID] = e
+	}
+	if newer {
+		m.names.Add(k, s)
+	}
+	s.show(v)
+}
+
+// hasEnded reports whether the hold is remembered as it was after so many renewals, so that it was not renewed since.
+func (m *memory) hasEnded(k locks.Key, id string, n int) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s, ok := m.names.Peek(k)
+	return ok && s.holds[id].n == n && s.holds[id].end != 0
+}

@@ -1,0 +1,124 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+)
+
+// Renew implements locks.Store.
+func (s *Store) Renew(ctx context.Context, r locks.RenewRequest) (validity time.Duration, err error) {
+	h := locks.Holder{Key: r.Key, Owner: r.Owner}
+	q := question{op: "RENEW", key: r.Key, owner: r.Owner, ttl: r.TTL}
+	d, err := s.change(ctx, q, func(v *view) (*write, error) {
+		if !v.held(r.Owner, r.Fence) {
+			return nil, v.notHeld(r.Owner)
+		}
+		w := &write{need: r.TTL}
+		holds := v.live()
+		for i, x := range v.holds {
+			holds[i] = x.renewed(r.TTL)
+			w.moved = append(w.moved, x.ID)
+			if shorter(x, v.now, r.TTL) {
+				w.cut = newCut(h)
+			}
+		}
+		w.rec = v.with(holds)
+		w.rec.Open = r.Open
+		return w, nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	s.stats.renewals.Add(1)
+	if validity = d.began + r.TTL - locks.Drift(r.TTL) - s.Now(); validity <= 0 {
+		return 0, &locks.QuorumError{Op: "RENEW", Name: r.Name, Nodes: len(s.opts.Members), Need: len(s.opts.Members)/2 + 1, Failed: []error{errLate}}
+	}
+	return validity, nil
+}
+
+// errChanging is why a renewal decides nothing while the grant is being changed here.
+var errChanging = errors.New("the lock is being given back")
+
+// Extend implements locks.Store. A hold that another proxy renewed is renewed for as long as it may still have, if that is
+// longer, since its end is not known: it never ends earlier.
+func (s *Store) Extend(ctx context.Context, h locks.Holder, fence int64, t locks.Term, ids []string) locks.Extension {
+	if err := ctx.Err(); err != nil {
+		return locks.Extension{Result: locks.Undecided, Err: err}
+	}
+	var e locks.Extension
+	q := question{op: "RENEW", key: h.Key, owner: h.Owner, ttl: t.TTL}
+	d, err := s.change(ctx, q, func(v *view) (w *write, err error) {
+		e, w = extension(v, h, fence, t, ids)
+		return w, nil
+	})
+	switch {
+	case err != nil:
+		return locks.Extension{Result: locks.Undecided, Err: err}
+	case (e.Result == locks.Gone || e.Result == locks.Taken) && s.busy.any(h.Key):
+		return locks.Extension{Result: locks.Undecided, Err: errChanging}
+	case e.Result != locks.Extended:
+		return e
+	}
+	if d != nil {
+		s.stats.renewals.Add(1)
+		for _, x := range d.view.holds {
+			if contains(ids, x.ID) {
+				e.Until = max(e.Until, x.valid)
+			}
+		}
+	}
+	return e
+}
+
+// extension is what a renewal for a session finds, and what it writes; nil if nothing is to be renewed.
+func extension(v *view, h locks.Holder, fence int64, t locks.Term, ids []string) (e locks.Extension, w *write) {
+	if !v.held(h.Owner, fence) {
+		switch {
+		case v.last != nil && string(v.last.Owner) == h.Owner && v.last.Fence == fence:
+			e.Result = locks.GivenBack
+		case len(v.holds) > 0 && string(v.rec.Owner) != h.Owner:
+			e.Result = locks.Taken
+		default:
+			e.Result = locks.Gone
+		}
+		return e, nil
+	}
+	ttl := t.From(v.now)
+	w = &write{need: max(ttl, v.rest())}
+	holds := v.live()
+	there := 0
+	for i, x := range v.holds {
+		if !contains(ids, x.ID) {
+			continue
+		}
+		there++
+		e.Until = max(e.Until, x.valid)
+		switch end := v.now + ttl - locks.Drift(ttl); {
+		case x.valid != 0 && x.valid < end:
+			holds[i] = x.renewed(ttl)
+		case x.valid == 0: // another proxy has renewed it
+			holds[i] = x.renewed(max(ttl, (x.end - v.now + time.Millisecond - 1).Truncate(time.Millisecond)))
+			w.need = max(w.need, holds[i].ttl())
+		default:
+			continue
+		}
+		w.moved = append(w.moved, x.ID)
+	}
+	e.Result = locks.Extended
+	if there == 0 {
+		e.Result = locks.GivenBack
+	}
+	for _, id := range ids {
+		if !v.has(id) {
+			e.Released = append(e.Released, id)
+		}
+	}
+	if len(w.moved) == 0 {
+		return e, nil
+	}
+	w.rec = v.with(holds)
+	return e, w
+}

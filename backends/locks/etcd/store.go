@@ -1,0 +1,184 @@
+// Package etcd decides who holds a lock, by transactions of an etcd cluster.
+//
+// A name that is held is one key, whose value is the grant with its holds (record). Every change is one transaction
+// that is guarded by the revision of that key, and is decided anew when the guard fails (change). The fence is a floor,
+// kept in etcd too, plus the revision of the transaction that made the grant.
+//
+//	LOCK ──▶ decide on what is remembered ──▶ transaction: unchanged since? ──yes──▶ answer
+//	                    ▲                                                   └─no, and this is it now─┐
+//	                    └────────────────────────────────────────────────────────────────────────────┘
+//
+// No clock of etcd's is read. A hold has ended for a proxy when it has seen it unchanged for as long as it lasts,
+// by that proxy's own clock (memory): the proxy that granted it removes it then. If that proxy is gone, another one that
+// wants the name does, or the lease of etcd that the key is under ends: it is longer, and never renewed (leases).
+//
+// etcd is asked over its JSON gateway, see docs/decisions/0037. Where a mutex is taken while another is held, the order
+// is: locks.Keepalive, memory.
+package etcd
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+)
+
+// Options configure a Store.
+type Options struct {
+	Target
+	TLS         *tls.Config      // of members, if Target.Secure; nil: the system's
+	MaxTTL      time.Duration    // the longest lease; default 60 s
+	NodeTimeout time.Duration    // how long a member may take to answer, before the next one is asked; default 1 s
+	Memory      int              // names remembered; a forgotten one costs a read; default 100,000
+	Random      locks.RandSource // for tests
+	Log         *slog.Logger     // nil: slog.Default()
+}
+
+// A Store is a locks.Store in etcd, together with every other proxy that uses the same cluster and prefix. It is made by
+// New.
+type Store struct {
+	opts   Options
+	client *client
+	host   *locks.Host
+	memory *memory
+	leases leases
+	floor  floor
+	chores chores
+	busy   busy
+	stats  storeCounters
+	status statuses
+
+	ctx    context.Context // of everything that no caller waits for
+	cancel context.CancelFunc
+	group  sync.WaitGroup
+}
+
+// storeCounters are what Stats says of a Store.
+type storeCounters struct{ renewals, undos, repeats, forces, rounds atomic.Int64 }
+
+var errMaxTTL = errors.New("max-ttl is under a second")
+
+// New makes a Store. It needs no network.
+func New(o Options) (*Store, error) {
+	o.MaxTTL = cmp.Or(o.MaxTTL, time.Minute)
+	o.NodeTimeout = cmp.Or(o.NodeTimeout, time.Second)
+	o.Log = cmp.Or(o.Log, slog.Default())
+	if len(o.Members) == 0 {
+		return nil, errors.New("no member of etcd is named")
+	}
+	if o.MaxTTL < time.Second {
+		return nil, errMaxTTL
+	}
+	s := &Store{opts: o, client: newClient(&o)}
+	s.memory = newMemory(cmp.Or(o.Memory, 100_000))
+	s.status.all = make([]locks.NodeStatus, len(o.Members))
+	for i, m := range o.Members {
+		s.status.all[i] = locks.NodeStatus{Address: m, State: locks.NodeUnknown}
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s, nil
+}
+
+// Attach implements locks.Store.
+func (s *Store) Attach(h *locks.Host) { s.host = h }
+
+// Idle implements locks.Store.
+func (s *Store) Idle() bool { return s.chores.idle() }
+
+// Close implements locks.Store.
+func (s *Store) Close() error {
+	s.chores.close()
+	s.cancel()
+	s.group.Wait()
+	s.client.close()
+	return nil
+}
+
+// Now implements locks.Store.
+func (s *Store) Now() time.Duration { return locks.SinceStart() }
+
+// MaxTTL implements locks.Store.
+func (s *Store) MaxTTL() time.Duration { return s.opts.MaxTTL }
+
+// Stats implements locks.Store.
+func (s *Store) Stats() locks.Stats {
+	c := &s.stats
+	st := locks.Stats{
+		Renewals: c.renewals.Load(), Undos: c.undos.Load(), Repeats: c.repeats.Load(),
+		Forces: c.forces.Load(), Rounds: c.rounds.Load(),
+	}
+	for _, n := range s.Nodes() {
+		st.Nodes++
+		if n.Ready() {
+			st.Voting++
+		}
+	}
+	st.Each = s.client.counts()
+	return st
+}
+
+// Holds implements locks.Store.
+func (s *Store) Holds(h locks.Holder) bool {
+	v := s.memory.view(h.Key, s.Now())
+	return v.held(h.Owner, 0)
+}
+
+// Repeated implements locks.Store.
+func (s *Store) Repeated(h locks.Holder, req string) bool {
+	v := s.memory.view(h.Key, s.Now())
+	return v.held(h.Owner, 0) && v.hasTag(tagOf(h, req))
+}
+
+// Until implements locks.Store.
+func (s *Store) Until(h locks.Holder, fence int64, ids []string) (until time.Duration, known bool) {
+	v := s.memory.view(h.Key, s.Now())
+	if !v.held(h.Owner, fence) {
+		return 0, false
+	}
+	for _, x := range v.holds {
+		if contains(ids, x.ID) {
+			until = max(until, x.valid)
+		}
+	}
+	return until, until != 0
+}
+
+// A busy counts the changes under way here that may take a grant from its owner. While one is, a renewal that does not
+// find the grant says nothing about who took it.
+type busy struct {
+	mu sync.Mutex
+	n  map[locks.Key]int
+}
+
+// begin counts a change of a name until end is called.
+func (b *busy) begin(k locks.Key) (end func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.n == nil {
+		b.n = map[locks.Key]int{}
+	}
+	b.n[k]++
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.n[k]--; b.n[k] == 0 {
+			delete(b.n, k)
+		}
+	}
+}
+
+func (b *busy) any(k locks.Key) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.n[k] > 0
+}
+
+var _ interface {
+	locks.Store
+} = (*Store)(nil)

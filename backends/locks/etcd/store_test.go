@@ -1,0 +1,258 @@
+package etcd_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/etcd"
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// newStore is a Store with one member, for a prefix.
+func newStore(t *testing.T, members []*redistest.Etcd, prefix string) *etcd.Store {
+	t.Helper()
+	target, err := etcd.Parse(redistest.EtcdURL(members, prefix))
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := etcd.New(etcd.Options{Target: target, NodeTimeout: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+// serve runs a Service until the test ends.
+func serve(t *testing.T, st locks.Store) *locks.Service {
+	t.Helper()
+	s, err := locks.New(st, locks.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// start is so many proxies with one member of etcd.
+func start(t *testing.T, proxies int) (all []*locks.Service) {
+	t.Helper()
+	members := redistest.StartEtcd(t, 1)
+	for range proxies {
+		all = append(all, serve(t, newStore(t, members, "test")))
+	}
+	return all
+}
+
+var job = locks.Key{Name: "job"}
+
+func lock(t *testing.T, s *locks.Service, r locks.LockRequest) locks.Grant {
+	t.Helper()
+	if r.Name == "" {
+		r.Key = job
+	}
+	if r.TTL == 0 {
+		r.TTL = 30 * time.Second
+	}
+	a, err := s.Lock(t.Context(), r)
+	if err != nil || !a.Granted {
+		t.Fatalf("LOCK %s by %s: %+v, %v", r.Name, r.Owner, a, err)
+	}
+	return a.Grant
+}
+
+func refused(t *testing.T, s *locks.Service, owner string) locks.Decision {
+	t.Helper()
+	a, err := s.Lock(t.Context(), locks.LockRequest{Key: job, Owner: owner, TTL: time.Second})
+	if err != nil || a.Granted {
+		t.Fatalf("LOCK by %s: %+v, %v, want a refusal", owner, a, err)
+	}
+	return a
+}
+
+func unlock(t *testing.T, s *locks.Service, r locks.UnlockRequest, want int) {
+	t.Helper()
+	r.Key = job
+	if left, err := s.Unlock(t.Context(), r); err != nil || left != want {
+		t.Fatalf("UNLOCK by %s: %d, %v, want %d", r.Owner, left, err, want)
+	}
+}
+
+// lost is an UNLOCK that must be told that the lock is lost.
+func lost(t *testing.T, s *locks.Service, r locks.UnlockRequest) {
+	t.Helper()
+	r.Key = job
+	if left, err := s.Unlock(t.Context(), r); !errors.Is(err, locks.ErrLost) {
+		t.Fatalf("UNLOCK by %s: %d, %v, want LOCKLOST", r.Owner, left, err)
+	}
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	redistest.Eventually(t, time.Minute, what, ok)
+}
+
+func TestLockAndUnlock(t *testing.T) {
+	t.Parallel()
+	s := start(t, 2)
+	g := lock(t, s[0], locks.LockRequest{Owner: "a", TTL: 30 * time.Second})
+	if g.Validity > 30*time.Second-locks.Drift(30*time.Second) || g.Holds != 1 || g.Fence < time.Now().UnixMicro() || g.Fence >= 1<<53 {
+		t.Errorf("%+v", g)
+	}
+	d := refused(t, s[1], "b")
+	if d.Holder != "a" || d.Fence != g.Fence || d.Remaining <= 0 || d.Remaining > 31*time.Second {
+		t.Errorf("refused with %+v", d)
+	}
+	unlock(t, s[1], locks.UnlockRequest{Owner: "a"}, 0) // through the other proxy
+	unlock(t, s[0], locks.UnlockRequest{Owner: "a"}, 0) // a repeat
+	next := lock(t, s[1], locks.LockRequest{Owner: "b"})
+	if next.Fence <= g.Fence {
+		t.Errorf("fence %d after %d", next.Fence, g.Fence)
+	}
+	unlock(t, s[0], locks.UnlockRequest{Owner: "a", Fence: g.Fence}, 0) // still a repeat
+	var other *locks.NotOwnerError
+	if _, err := s[0].Unlock(t.Context(), locks.UnlockRequest{Key: job, Owner: "c"}); !errors.As(err, &other) || other.Remaining <= 0 {
+		t.Errorf("UNLOCK of another one's lock: %v", err)
+	}
+}
+
+// TestFence: fences go up over release, a fresh grant, a force and through other proxies, and a re-entry keeps its own.
+func TestFence(t *testing.T) {
+	t.Parallel()
+	s := start(t, 2)
+	last := int64(0)
+	for i := range 10 {
+		g := lock(t, s[i%2], locks.LockRequest{Owner: "a"})
+		if g.Fence <= last {
+			t.Fatalf("fence %d after %d", g.Fence, last)
+		}
+		again := lock(t, s[(i+1)%2], locks.LockRequest{Owner: "a"})
+		if again.Fence != g.Fence || again.Holds != 2 {
+			t.Fatalf("re-entered with %+v, %d was the fence", again, g.Fence)
+		}
+		fresh := lock(t, s[0], locks.LockRequest{Owner: "a", Fresh: true})
+		if fresh.Fence <= g.Fence || fresh.Holds != 1 {
+			t.Fatalf("FRESH: %+v after %d", fresh, g.Fence)
+		}
+		last = fresh.Fence
+		unlock(t, s[1], locks.UnlockRequest{Owner: "a", All: true}, 0)
+	}
+}
+
+// TestShortTTL: a name is free again soon after a ttl that is far shorter than etcd's leases, and not before it is over.
+func TestShortTTL(t *testing.T) {
+	t.Parallel()
+	s := start(t, 2)
+	before := time.Now()
+	g := lock(t, s[0], locks.LockRequest{Owner: "a", TTL: 300 * time.Millisecond})
+	for {
+		asked := time.Now()
+		a, err := s[1].Lock(t.Context(), locks.LockRequest{Key: job, Owner: "b", TTL: 30 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.Granted {
+			if took := time.Since(before); took < g.Validity {
+				t.Errorf("granted after %v, in the validity of %v", took, g.Validity)
+			} else if asked.Sub(before) > 3*time.Second { // sooner than any lease of etcd ends
+				t.Errorf("granted only after %v", took)
+			}
+			break
+		}
+	}
+	var other *locks.NotOwnerError
+	if _, err := s[0].Unlock(t.Context(), locks.UnlockRequest{Key: job, Owner: "a", Fence: g.Fence}); !errors.As(err, &other) {
+		t.Errorf("UNLOCK of a lease that has ended: %v", err)
+	}
+	unlock(t, s[1], locks.UnlockRequest{Owner: "b"}, 0)
+	lock(t, s[0], locks.LockRequest{Owner: "a", TTL: 100 * time.Millisecond})
+	eventually(t, "the lease has ended", func() bool {
+		r, err := s[1].Read(t.Context(), job)
+		return err == nil && !r.Held
+	})
+	lost(t, s[1], locks.UnlockRequest{Owner: "a"})
+}
+
+// TestHoldsEndAlone: a hold ends with its own ttl, and a longer one keeps the name.
+func TestHoldsEndAlone(t *testing.T) {
+	t.Parallel()
+	s := start(t, 2)
+	lock(t, s[0], locks.LockRequest{Owner: "a", TTL: 300 * time.Millisecond})
+	if g := lock(t, s[1], locks.LockRequest{Owner: "a", TTL: time.Minute}); g.Holds != 2 {
+		t.Fatalf("%+v", g)
+	}
+	eventually(t, "the first hold has ended", func() bool {
+		r, err := s[1].Read(t.Context(), job)
+		return err == nil && r.Held && r.Holds == 1
+	})
+	unlock(t, s[1], locks.UnlockRequest{Owner: "a"}, 0)
+}
+
+// TestRenew: a renewal may shorten the lease, and never creates one.
+func TestRenew(t *testing.T) {
+	t.Parallel()
+	s := start(t, 2)
+	g := lock(t, s[0], locks.LockRequest{Owner: "a", TTL: 200 * time.Millisecond})
+	for range 10 {
+		if v, err := s[1].Renew(t.Context(), locks.RenewRequest{Key: job, Owner: "a", TTL: 30 * time.Second, Fence: g.Fence}); err != nil || v <= 20*time.Second {
+			t.Fatalf("%v, %v", v, err)
+		}
+	}
+	refused(t, s[0], "b")
+	if v, err := s[0].Renew(t.Context(), locks.RenewRequest{Key: job, Owner: "a", TTL: 200 * time.Millisecond}); err != nil || v > 200*time.Millisecond {
+		t.Fatalf("%v, %v", v, err)
+	}
+	eventually(t, "it is free", func() bool {
+		a, err := s[1].Lock(t.Context(), locks.LockRequest{Key: job, Owner: "b", TTL: time.Minute})
+		return err == nil && a.Granted
+	})
+	var other *locks.NotOwnerError
+	if _, err := s[0].Renew(t.Context(), locks.RenewRequest{Key: job, Owner: "a", TTL: time.Second}); !errors.As(err, &other) {
+		t.Errorf("RENEW of another one's lock: %v", err)
+	}
+	unlock(t, s[1], locks.UnlockRequest{Owner: "b"}, 0)
+	if _, err := s[0].Renew(t.Context(), locks.RenewRequest{Key: job, Owner: "a", TTL: time.Second}); !errors.Is(err, locks.ErrLost) {
+		t.Errorf("RENEW of no lock: %v", err)
+	}
+}
+
+// TestContended: of many who want a name at once through several proxies, one has it at a time.
+func TestContended(t *testing.T) {
+	t.Parallel()
+	s := start(t, 3)
+	var inside, last atomic.Int64
+	var all sync.WaitGroup
+	for i := range 24 {
+		all.Go(func() {
+			for range 5 {
+				a, err := s[i%3].Lock(t.Context(), locks.LockRequest{Key: job, TTL: 30 * time.Second, Wait: time.Minute})
+				if err != nil || !a.Granted {
+					t.Errorf("%+v, %v", a, err)
+					return
+				}
+				if n, before := inside.Add(1), last.Swap(a.Grant.Fence); n > 1 || a.Grant.Fence <= before {
+					t.Errorf("%d inside, fence %d after %d", n, a.Grant.Fence, before)
+				}
+				inside.Add(-1)
+				if _, err := s[i%3].Unlock(t.Context(), locks.UnlockRequest{Key: job, Owner: a.Grant.Owner}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+}

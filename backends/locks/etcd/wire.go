@@ -1,0 +1,127 @@
+package etcd
+
+import "errors"
+
+// The messages of etcd's gateway, as far as they are used: its protobuf in JSON. Bytes are in base64, and whole numbers
+// are text in answers.
+
+type header struct {
+	ClusterID string `json:"cluster_id"`
+	MemberID  string `json:"member_id"`
+	Revision  int64  `json:"revision,string"`
+}
+
+type keyValue struct {
+	Key    []byte `json:"key"`
+	Value  []byte `json:"value"`
+	Create int64  `json:"create_revision,string"`
+	Mod    int64  `json:"mod_revision,string"`
+}
+
+type rangeRequest struct {
+	Key      []byte `json:"key"`
+	End      []byte `json:"range_end,omitempty"`
+	Limit    int64  `json:"limit,omitempty"`
+	KeysOnly bool   `json:"keys_only,omitempty"`
+}
+
+type rangeResponse struct {
+	Header header     `json:"header"`
+	Kvs    []keyValue `json:"kvs"`
+	More   bool       `json:"more"`
+}
+
+type putRequest struct {
+	Key   []byte `json:"key"`
+	Value []byte `json:"value"`
+	Lease string `json:"lease,omitempty"`
+}
+
+type deleteRequest struct {
+	Key []byte `json:"key"`
+}
+
+type requestOp struct {
+	Range  *rangeRequest  `json:"request_range,omitempty"`
+	Put    *putRequest    `json:"request_put,omitempty"`
+	Delete *deleteRequest `json:"request_delete_range,omitempty"`
+}
+
+// A compare holds if a key was written last by this revision; 0: there is none.
+type compare struct {
+	Result string `json:"result"`
+	Target string `json:"target"`
+	Key    []byte `json:"key"`
+	Mod    int64  `json:"mod_revision,string"`
+}
+
+func modIs(key []byte, revision int64) compare {
+	return compare{Result: "EQUAL", Target: "MOD", Key: key, Mod: revision}
+}
+
+type txnRequest struct {
+	Compare []compare   `json:"compare,omitempty"`
+	Success []requestOp `json:"success,omitempty"`
+	Failure []requestOp `json:"failure,omitempty"`
+}
+
+type txnResponse struct {
+	Header    header `json:"header"`
+	Succeeded bool   `json:"succeeded"`
+	Responses []struct {
+		Range *rangeResponse `json:"response_range"`
+	} `json:"responses"`
+}
+
+// at is what a range in the answer found first; nil: nothing.
+func (r *txnResponse) at(i int) (*keyValue, error) {
+	if i >= len(r.Responses) || r.Responses[i].Range == nil {
+		return nil, errors.New("an answer of etcd lacks what was asked for")
+	}
+	if kvs := r.Responses[i].Range.Kvs; len(kvs) > 0 {
+		return &kvs[0], nil
+	}
+	return nil, nil
+}
+
+type leaseRequest struct {
+	TTL int64 `json:"TTL"`
+}
+
+type leaseResponse struct {
+	ID  string `json:"ID"`
+	TTL int64  `json:"TTL,string"`
+}
+
+type authRequest struct {
+	Name     string `json:"name"`
+	Password string `json:"password"`
+}
+
+type authResponse struct {
+	Token string `json:"token"`
+}
+
+type statusResponse struct {
+	Header  header   `json:"header"`
+	Leader  string   `json:"leader"`
+	Learner bool     `json:"isLearner"`
+	Errors  []string `json:"errors"`
+}
+
+// An errorResponse is what the gateway says instead of an answer.
+type errorResponse struct {
+	Code    int    `json:"code"` // of gRPC
+	Error   string `json:"error"`
+	Message string `json:"message"`
+}
+
+// Codes of gRPC.
+const (
+	codeInvalidArgument = 3
+	codeNotFound        = 5
+	codePermission      = 7
+	codeExhausted       = 8
+	codePrecondition    = 9
+	codeUnauthenticated = 16
+)
