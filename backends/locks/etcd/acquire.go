@@ -106,7 +106,7 @@ func (s *Store) granted(a *acquisition, d *done) (locks.Decision, error) {
 	now := s.Now()
 	if until <= now {
 		s.undoLater(a.Key, a.id)
-		return locks.Decision{}, &locks.QuorumError{Op: "LOCK", Name: a.Name, Nodes: len(s.opts.Members), Need: len(s.opts.Members)/2 + 1, Failed: []error{errLate}}
+		return locks.Decision{}, &locks.QuorumError{Op: "LOCK", Name: a.Name, Nodes: len(s.opts.Members), Need: s.need(), Failed: []error{errLate}}
 	}
 	if a.Session != nil {
 		s.host.Keepalive.Lock()
@@ -119,6 +119,9 @@ func (s *Store) granted(a *acquisition, d *done) (locks.Decision, error) {
 			s.undoLater(a.Key, a.id)
 			return locks.Decision{}, locks.ErrSessionEnded
 		}
+	}
+	if d.view.count() == 1 {
+		s.memory.note(a.Key, fence, now-a.Asked)
 	}
 	return locks.Decision{Granted: true, Grant: locks.Grant{
 		Key: a.Key, Owner: a.Owner, Fence: fence, Validity: until - now, Holds: d.view.count(), Hold: a.id,

@@ -106,7 +106,7 @@ func (s *Store) change(ctx context.Context, q question, decide func(*view) (*wri
 			return nil, named(err, q.op, q.key.Name)
 		}
 	}
-	return nil, &locks.QuorumError{Op: q.op, Name: q.key.Name, Nodes: len(s.opts.Members), Need: len(s.opts.Members)/2 + 1,
+	return nil, &locks.QuorumError{Op: q.op, Name: q.key.Name, Nodes: len(s.opts.Members), Need: s.need(),
 		Failed: []error{errors.New("others change this lock all the time")}}
 }
 

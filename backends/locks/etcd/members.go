@@ -2,11 +2,18 @@ package etcd
 
 import (
 	"context"
+
+	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 )
+
+const probeEvery = time.Second
 
 // statuses are what the last probes told of the members.
 type statuses struct {
@@ -21,5 +28,109 @@ func (s *Store) Nodes() []locks.NodeStatus {
 	return slices.Clone(s.status.all)
 }
 
-// Run implements locks.Store.
-func (s *Store) Run(ctx context.Context) { <-ctx.Done() }
+// Run implements locks.Store: it follows releases, and looks at the members.
+func (s *Store) Run(ctx context.Context) {
+	for _, source := range s.host.Lines.Listen() {
+		s.group.Go(func() { s.follow(ctx, source) })
+	}
+	t := time.NewTicker(probeEvery)
+	defer t.Stop()
+	for ctx.Err() == nil {
+		s.probeAll(ctx)
+		s.leaveFailed()
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// probeAll asks every member how it is.
+func (s *Store) probeAll(ctx context.Context) []statusResponse {
+	all := make([]statusResponse, len(s.opts.Members))
+	var asked sync.WaitGroup
+	for i := range all {
+		asked.Go(func() {
+			began := s.Now()
+			err := s.client.try(ctx, i, "maintenance/status", []byte("{}"), &all[i])
+			if ctx.Err() == nil {
+				s.noteStatus(i, &all[i], err, s.Now()-began)
+			}
+		})
+	}
+	asked.Wait()
+	return all
+}
+
+// noteStatus keeps what a member has said, and logs a change.
+func (s *Store) noteStatus(i int, r *statusResponse, err error, took time.Duration) {
+	n := locks.NodeStatus{Address: s.opts.Members[i], State: locks.NodeVoting, Up: err == nil, Took: took, RunID: r.Header.MemberID}
+	switch refused := (*refusal)(nil); {
+	case errors.As(err, &refused):
+		n.State, n.Up, n.Err = locks.NodeRefusing, true, err
+	case err != nil:
+		n.State, n.Err = locks.NodeDown, err
+	case r.Leader == "" || r.Leader == "0":
+		n.State, n.Err = locks.NodeRefusing, errors.New("no leader")
+	case r.Learner:
+		n.State, n.Err = locks.NodeRefusing, errors.New("a learner")
+	case len(r.Errors) > 0:
+		n.State, n.Err = locks.NodeRefusing, fmt.Errorf("%.200s", strings.Join(r.Errors, ", "))
+	default:
+		s.floor.mu.Lock()
+		n.Largest = s.floor.value + r.Header.Revision
+		s.floor.mu.Unlock()
+	}
+	s.status.mu.Lock()
+	before := s.status.all[i]
+	if n.Since = before.Since; n.State != before.State {
+		n.Since = time.Now()
+	}
+	s.status.all[i] = n
+	s.status.mu.Unlock()
+	switch {
+	case n.State == before.State:
+	case n.Ready():
+		s.opts.Log.Info("etcd member takes part", "member", n.Address)
+	default:
+		s.opts.Log.Warn("etcd member does not take part", "member", n.Address, "state", n.Brief())
+	}
+}
+
+// leaveFailed has another member asked first, if the one that is does not take part.
+func (s *Store) leaveFailed() {
+	nodes := s.Nodes()
+	using := s.client.using.Load()
+	if nodes[using].Ready() {
+		return
+	}
+	if i := slices.IndexFunc(nodes, func(n locks.NodeStatus) bool { return n.Ready() }); i >= 0 {
+		s.client.using.CompareAndSwap(using, int64(i))
+	}
+}
+
+// Check implements locks.Inspector: members of one cluster, each named once.
+func (s *Store) Check(ctx context.Context) error {
+	all := s.probeAll(ctx)
+	s.leaveFailed()
+	for i, a := range all {
+		for j, b := range all[:i] {
+			switch {
+			case a.Header.MemberID == "" || b.Header.MemberID == "":
+			case a.Header.ClusterID != b.Header.ClusterID:
+				return fmt.Errorf("%s and %s are of different etcd clusters", s.opts.Members[j], s.opts.Members[i])
+			case a.Header.MemberID == b.Header.MemberID:
+				return fmt.Errorf("%s and %s are the same member of etcd", s.opts.Members[j], s.opts.Members[i])
+			}
+		}
+	}
+	return nil
+}
+
+// Init implements locks.Inspector.
+func (s *Store) Init(context.Context) error {
+	return errors.New("etcd knows by itself which members are new: there is nothing to declare")
+}
+
+// need is how many members must agree on everything.
+func (s *Store) need() int { return len(s.opts.Members)/2 + 1 }

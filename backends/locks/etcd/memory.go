@@ -23,6 +23,9 @@ type seen struct {
 	rec   *record
 	mod   int64
 	holds map[string]seenHold
+
+	here   int64         // the fence of the grant that was made through this proxy; 0: it was not
+	waited time.Duration // from its LOCK to the grant
 }
 
 type seenHold struct {
@@ -94,6 +97,9 @@ func (m *memory) learn(k locks.Key, rec *record, mod, at int64, w *writing, v *v
 		}
 		s.holds[h.ID] = e
 	}
+	if known && old.here == rec.fence(mod) {
+		s.here, s.waited = old.here, old.waited
+	}
 	if newer {
 		m.names.Add(k, s)
 	}
@@ -106,4 +112,23 @@ func (m *memory) hasEnded(k locks.Key, id string, n int) bool {
 	defer m.mu.Unlock()
 	s, ok := m.names.Peek(k)
 	return ok && s.holds[id].n == n && s.holds[id].end != 0
+}
+
+// note remembers that a grant was made here.
+func (m *memory) note(k locks.Key, fence int64, waited time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s, ok := m.names.Peek(k); ok && s.rec.fence(s.mod) == fence && s.here != fence {
+		s.here, s.waited = fence, waited
+	}
+}
+
+// made reports whether the grant was made here, and how long that took.
+func (m *memory) made(k locks.Key, fence int64) (waited time.Duration, here bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s, ok := m.names.Peek(k); ok && s.here == fence {
+		return s.waited, true
+	}
+	return 0, false
 }

@@ -181,4 +181,7 @@ func (b *busy) any(k locks.Key) bool {
 
 var _ interface {
 	locks.Store
+	locks.Inspector
+	locks.Notifier
+	locks.Noticeboard
 } = (*Store)(nil)

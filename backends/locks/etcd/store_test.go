@@ -256,3 +256,17 @@ func TestContended(t *testing.T) {
 	}
 	all.Wait()
 }
+
+// newImpatientStore is newStore for a cluster of which members fail.
+func newImpatientStore(t *testing.T, members []*redistest.Etcd, prefix string) *etcd.Store {
+	t.Helper()
+	target, err := etcd.Parse(redistest.EtcdURL(members, prefix))
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := etcd.New(etcd.Options{Target: target})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
+}

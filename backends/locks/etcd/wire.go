@@ -1,6 +1,9 @@
 package etcd
 
-import "errors"
+import (
+	"encoding/json"
+	"errors"
+)
 
 // The messages of etcd's gateway, as far as they are used: its protobuf in JSON. Bytes are in base64, and whole numbers
 // are text in answers.
@@ -107,6 +110,33 @@ type statusResponse struct {
 	Leader  string   `json:"leader"`
 	Learner bool     `json:"isLearner"`
 	Errors  []string `json:"errors"`
+}
+
+type watchRequest struct {
+	Create watchCreate `json:"create_request"`
+}
+
+type watchCreate struct {
+	Key     []byte   `json:"key"`
+	End     []byte   `json:"range_end"`
+	Filters []string `json:"filters,omitempty"`
+	PrevKV  bool     `json:"prev_kv,omitempty"`
+}
+
+type watchResponse struct {
+	Result struct {
+		Header   header       `json:"header"`
+		Created  bool         `json:"created"`
+		Canceled bool         `json:"canceled"`
+		Reason   string       `json:"cancel_reason"`
+		Events   []watchEvent `json:"events"`
+	} `json:"result"`
+	Error json.RawMessage `json:"error"`
+}
+
+type watchEvent struct {
+	KV   keyValue  `json:"kv"`
+	Prev *keyValue `json:"prev_kv"`
 }
 
 // An errorResponse is what the gateway says instead of an answer.
