@@ -46,6 +46,9 @@ func (t *TLS) accepting() *tls.Config {
 	return conf
 }
 
+// ClientConfig is for one connection to a server, TLS 1.2 or later. A later one may need another.
+func (t *TLS) ClientConfig() *tls.Config { return t.dialing(&tls.Config{MinVersion: tls.VersionTLS12}) }
+
 // dialing is base, a Server's configuration, with t's certificate and authorities.
 func (t *TLS) dialing(base *tls.Config) *tls.Config {
 	conf := base.Clone()

@@ -24,7 +24,7 @@ type room struct {
 
 var drawing = []room{
 	{pkg: "cmd/lockproxy",
-		ours:   []string{"cmd/lockproxy/child", "cmd/lockproxy/client", "cmd/lockproxy/embedded", "cmd/lockproxy/exit", "cmd/lockproxy/inspect", "cmd/lockproxy/loglimit", "proxy", "proxy/admin", "commands", "commands/lockcmd", "commands/stats", "commands/adopt", "commands/adopt/explain", "commands/adopt/idiom", "commands/adopt/migrate", "commands/adopt/observe", "commands/adopt/peers", "backends", "backends/topology", "backends/upstream", "backends/locks", "backends/locks/quorum", "backends/locks/voters", "backends/check", "backends/resp", "backends/metrics"},
+		ours:   []string{"cmd/lockproxy/child", "cmd/lockproxy/client", "cmd/lockproxy/embedded", "cmd/lockproxy/exit", "cmd/lockproxy/inspect", "cmd/lockproxy/loglimit", "cmd/lockproxy/store", "proxy", "proxy/admin", "commands", "commands/lockcmd", "commands/stats", "commands/adopt", "commands/adopt/explain", "commands/adopt/idiom", "commands/adopt/migrate", "commands/adopt/observe", "commands/adopt/peers", "backends", "backends/topology", "backends/upstream", "backends/locks", "backends/locks/voters", "backends/check", "backends/resp", "backends/metrics"},
 		theirs: []string{"github.com/urfave/cli/v2", "go.yaml.in/yaml/v3", "github.com/coreos/go-systemd/v22", "golang.org/x/sys"}},
 	{pkg: "cmd/lockproxy/child"},
 	{pkg: "cmd/lockproxy/client",
@@ -36,6 +36,8 @@ var drawing = []room{
 	{pkg: "cmd/lockproxy/inspect",
 		ours: []string{"cmd/lockproxy/client", "backends/resp"}},
 	{pkg: "cmd/lockproxy/loglimit"},
+	{pkg: "cmd/lockproxy/store",
+		ours: []string{"backends", "backends/locks", "backends/locks/etcd", "backends/locks/quorum", "backends/locks/voters"}},
 	{pkg: "proxy/admin",
 		ours:   []string{"proxy", "commands", "commands/lockcmd", "commands/adopt/observe", "backends/upstream", "backends/locks", "backends/metrics"},
 		theirs: []string{"github.com/prometheus/client_golang", "github.com/hashicorp/golang-lru/v2"}},

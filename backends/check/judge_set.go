@@ -55,6 +55,8 @@ func judgeAnnounced(out *findings, nodes, ups []*facts, o *Options) {
 
 func judgeCount(out *findings, o *Options) {
 	switch n := len(o.Nodes); {
+	case n == 0:
+		out.add(Note, "number", "there are none: etcd keeps the locks (lock-store), and is not looked at here", "etcdctl endpoint status --cluster")
 	case n == 1:
 		out.add(Note, "number", "there is one: while it is down, or restarts, nobody gets a lock", "--lock-node three or five times, on machines of their own")
 	case n%2 == 0:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends"
 	"github.com/lockproxy/lockproxy/backends/topology"
+	"github.com/lockproxy/lockproxy/commands/adopt"
 )
 
 // A config is the settings that were given, by name, not validated yet.
@@ -52,6 +53,8 @@ func (c config) validate(o *options, bad faults) faults {
 	bad = append(bad, o.upstreamFaults()...)
 	bad = append(bad, o.adminFaults()...)
 	bad = append(bad, o.adoptFaults()...)
+	bad = append(bad, o.store.Faults(func(name string) bool { _, is := c[name]; return is },
+		slices.ContainsFunc(o.adopt, func(p *adopt.Pattern) bool { return p.Mode == adopt.Both }))...)
 	bad = append(bad, o.readTLS()...)
 	if len(bad) == 0 {
 		bad = append(bad, o.unusedTLS()...)
@@ -117,7 +120,7 @@ func (o *options) upstreamFaults() (bad faults) {
 		return faults{fmt.Errorf("upstream-mode: %w", err)}
 	}
 	changing := o.mode == topology.ModeCluster || !o.upstream.Single()
-	if changing && len(o.nodes) == 0 {
+	if changing && len(o.nodes) == 0 && !o.store.Elsewhere() {
 		bad = append(bad, errUnsafeLockNode)
 	}
 	if !o.hasSentinels() && (o.sentinelUser != "" || o.sentinelPassword != "") {
@@ -137,7 +140,7 @@ var errUnsafeLockNode = errors.New("lock-node: not set; a Cluster, or a master t
 // complete fills in defaults that depend on other settings, and adds a warning for each
 // choice that is legal but unwise.
 func (o *options) complete() {
-	if len(o.nodes) == 0 {
+	if len(o.nodes) == 0 && !o.store.Elsewhere() {
 		o.upstreamVotes = true
 		o.nodes = []*backends.Server{o.upstream}
 	}
@@ -146,7 +149,7 @@ func (o *options) complete() {
 			o.warnings = append(o.warnings, n.String()+": a lock node whose master sentinels choose is weaker than one that stays the same: replication is asynchronous, and a failover may forget locks and fences")
 		}
 	}
-	if n := len(o.nodes); n%2 == 0 {
+	if n := len(o.nodes); n > 0 && n%2 == 0 {
 		o.warnings = append(o.warnings, fmt.Sprintf("%d lock nodes survive the loss of %d, as %d would: an even number only adds a node that can fail", n, n/2-1, n-1))
 	}
 	o.warnings = append(o.warnings, o.adoptWarnings()...)

@@ -24,7 +24,7 @@ var devDefaults = map[string]string{
 
 func (p program) devCommand() *cli.Command {
 	o := new(options)
-	all := without(o.settings(), "upstream", "lock-node", "upstream-mode", "read-from", "sentinel-user", "sentinel-password", "admin-tls")
+	all := without(o.settings(), "upstream", "lock-node", "lock-store", "upstream-mode", "read-from", "sentinel-user", "sentinel-password", "admin-tls")
 	for _, s := range o.tlsSettings() { // it stays within one machine
 		all = without(all, s.name)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/cmd/lockproxy/exit"
+	"github.com/lockproxy/lockproxy/cmd/lockproxy/store"
 )
 
 const (
@@ -73,6 +74,9 @@ func plus(list []*backends.Server, s *backends.Server) []*backends.Server {
 // changeNodes takes the next half step of the first change that is not done. If that has to wait it tries again, for as
 // long as wait.
 func (p program) changeNodes(ctx context.Context, o options, steps []voters.Change, finish bool, wait time.Duration) error {
+	if o.store.Elsewhere() {
+		return store.ErrNoNodes
+	}
 	log := newLogger(p.stderr, o)
 	o = o.withTLS(log)
 	said := map[string]bool{}

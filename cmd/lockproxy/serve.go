@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,6 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends"
 	"github.com/lockproxy/lockproxy/backends/locks"
-	"github.com/lockproxy/lockproxy/backends/locks/quorum"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/backends/topology"
 	"github.com/lockproxy/lockproxy/backends/upstream"
@@ -149,7 +149,7 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(clie
 		return errors.Join(err, closeServer(srv), closeLocks(svc))
 	}
 	defer stopAdmin()
-	log.Info("listening", "address", srv.Addr().String(), "passed_on", o.listener != nil, "tls", o.clientTLS != nil, "upstream", o.upstream.String(), "lock_nodes", addresses(o.nodes))
+	log.Info("listening", "address", srv.Addr().String(), "passed_on", o.listener != nil, "tls", o.clientTLS != nil, "upstream", o.upstream.String(), "lock_nodes", cmp.Or(o.store.String(), addresses(o.nodes)))
 	listening(srv.Addr(), where)
 	return runBoth(ctx, srv, svc, background(context.WithoutCancel(ctx), others.Run), log)
 }
@@ -199,7 +199,7 @@ func ignoreCanceled(err error) error {
 }
 
 func newLocks(o options, log *slog.Logger) (*locks.Service, error) {
-	store, err := quorum.New(quorum.Options{Options: voterOptions(o, log)})
+	store, err := o.store.New(voterOptions(o, log), o.serverTLS, log)
 	if err != nil {
 		return nil, err
 	}

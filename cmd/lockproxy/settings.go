@@ -14,6 +14,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/backends/topology"
+	"github.com/lockproxy/lockproxy/cmd/lockproxy/store"
 	"github.com/lockproxy/lockproxy/commands/adopt"
 	"github.com/lockproxy/lockproxy/proxy"
 )
@@ -46,8 +47,9 @@ type options struct {
 	listen        string
 	listener      net.Listener // passed on by a service manager, in place of listen; may be nil
 	upstream      *backends.Server
-	nodes         []*backends.Server // at least one
+	nodes         []*backends.Server // at least one, unless store is elsewhere
 	upstreamVotes bool               // the upstream is the one lock node, as none is given
+	store         store.Choice
 
 	mode                           string // of the upstream
 	readFrom                       string
@@ -107,6 +109,7 @@ func (o *options) settings() []setting {
 		{name: "sentinel-user", usage: "the user name for sentinels; that in the upstream's URL is for the servers that they watch", read: word(&o.sentinelUser)},
 		{name: "sentinel-password", secret: true, usage: "the password for sentinels", read: word(&o.sentinelPassword)},
 		{name: "lock-node", url: true, secret: true, list: true, usage: "a master that votes on locks, as a `URL`; repeat it, an odd number is best (default: the upstream alone)", read: o.readNode},
+		{name: "lock-store", value: "nodes", url: true, secret: true, usage: "where locks are kept: nodes, the ones of lock-node; or the `URL` of an etcd, etcd://user:password@host:2379,host:2379/prefix, etcds:// for TLS (docs/stores.md)", read: o.store.Read},
 	}), under("TLS", o.tlsSettings()), under("Locks", []setting{
 		{name: "min-ttl", value: "100ms", usage: "the shortest lease a client may ask for", read: duration(time.Millisecond, &o.minTTL)},
 		{name: "max-ttl", value: "60s", usage: "the longest lease; also how long a lock node that forgot sits out", read: duration(time.Millisecond, &o.maxTTL)},

@@ -81,7 +81,7 @@ func (f tlsFiles) read(cert, key, ca string) (t *backends.TLS, bad faults) {
 // unusedTLS is the fault of settings of TLS that would protect nothing. The options must
 // have no other fault.
 func (o *options) unusedTLS() (bad faults) {
-	if o.serverTLS == nil || o.upstream.Secure() {
+	if o.serverTLS == nil || o.upstream.Secure() || o.store.Secure() {
 		return nil
 	}
 	for _, n := range o.nodes {

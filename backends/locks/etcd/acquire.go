@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
@@ -21,10 +22,19 @@ type acquisition struct {
 
 var errLate = errors.New("answered after the lease had ended")
 
+// errShared is the answer to a LOCK that would share a name.
+var errShared = errors.New("etcd keeps no SHARED locks yet: they need lock nodes, see lock-store")
+
+// isPlain reports whether a key says nothing but which name it is.
+func isPlain(k locks.Key) bool { return k == locks.Key{DB: k.DB, Name: k.Name} }
+
 // Acquire implements locks.Store.
 func (s *Store) Acquire(ctx context.Context, r locks.Attempt) (locks.Decision, error) {
 	if err := ctx.Err(); err != nil {
 		return locks.Decision{}, err
+	}
+	if !isPlain(r.Key) {
+		return locks.Decision{}, errShared
 	}
 	a := &acquisition{Attempt: r, id: s.opts.Random.ID()}
 	if r.Req != "" {
@@ -70,7 +80,7 @@ func (a *acquisition) decide(v *view) (*write, error) {
 	}
 	h := newHold(a.id, a.tag, a.TTL)
 	if held && !replaces && (!a.Fresh || same) {
-		return &write{rec: v.with(append(v.live(), h)), need: max(a.TTL, v.rest()), moved: []string{a.id}}, nil
+		return &write{rec: v.with(append(v.room(), h)), need: max(a.TTL, v.rest()), moved: []string{a.id}}, nil
 	}
 	w := &write{
 		rec:  &record{Owner: []byte(a.Owner), Info: []byte(a.Info), Open: a.Open, Since: h.Taken, Holds: []hold{h}},
@@ -83,10 +93,19 @@ func (a *acquisition) decide(v *view) (*write, error) {
 	return w, nil
 }
 
+// room are all holds, without those that have ended if there are many.
+func (v *view) room() []hold {
+	all := v.all()
+	if len(all) >= locks.MaxHolds {
+		all = slices.DeleteFunc(all, func(h hold) bool { return h.Over })
+	}
+	return all
+}
+
 // over notes that the requests of holds are: those with these ids, nil for all.
 func over(v *view, ids []string) map[string]requested {
 	reqs := map[string]requested{}
-	for _, h := range v.holds {
+	for _, h := range v.all() {
 		if h.Tag != "" && (ids == nil || contains(ids, h.ID)) && len(reqs) < mostReqs {
 			reqs[h.Tag] = requested{Over: v.fence}
 		}

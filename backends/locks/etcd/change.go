@@ -96,6 +96,9 @@ func (s *Store) change(ctx context.Context, q question, decide func(*view) (*wri
 				if v, err = s.parse(q, &r); err == nil && d.resent && v.writtenBy(id) {
 					return s.changed(q, v, w, &d, v.mod), nil
 				}
+				if v != nil {
+					v.resent = d.resent
+				}
 			}
 		}
 		if errors.Is(err, errNoLease) {

@@ -3,6 +3,7 @@ package etcd
 import (
 	"container/heap"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -170,7 +171,7 @@ func (s *Store) expireAt(k locks.Key, h liveHold) {
 		}
 		free := false
 		d, err := s.change(ctx, question{op: "LOCK", key: k, ttl: s.opts.MaxTTL}, func(v *view) (*write, error) {
-			if v.rec == nil || len(v.holds) == len(v.rec.Holds) {
+			if v.rec == nil || !slices.ContainsFunc(v.rec.Holds, func(x hold) bool { return !x.Over && !v.isLive(x.ID) }) {
 				return nil, nil
 			}
 			w := removal(v, nil)

@@ -48,14 +48,21 @@ type client struct {
 }
 
 func newClient(o *Options) *client {
+	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 5 * time.Second}
 	t := &http.Transport{
-		DialContext:         (&net.Dialer{Timeout: dialTimeout, KeepAlive: 5 * time.Second}).DialContext,
+		DialContext:         dialer.DialContext,
 		TLSHandshakeTimeout: dialTimeout,
-		TLSClientConfig:     o.TLS,
 		TLSNextProto:        map[string]func(string, *tls.Conn) http.RoundTripper{}, // HTTP/1.1: a member that hangs holds up one call only
 		MaxConnsPerHost:     connsPerMember,
 		MaxIdleConnsPerHost: connsPerMember,
 		IdleConnTimeout:     time.Minute,
+	}
+	if o.TLS != nil { // certificates may change
+		t.DialTLSContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+			defer cancel()
+			return (&tls.Dialer{NetDialer: dialer, Config: o.TLS()}).DialContext(ctx, network, addr)
+		}
 	}
 	c := &client{target: o.Target, timeout: o.NodeTimeout, http: &http.Client{Transport: t}, scheme: "http"}
 	if o.Secure {

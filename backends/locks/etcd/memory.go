@@ -56,7 +56,7 @@ func (m *memory) view(k locks.Key, now time.Duration) *view {
 func (s *seen) show(v *view) {
 	v.rec, v.mod, v.fence = s.rec, s.mod, s.rec.fence(s.mod)
 	for _, h := range s.rec.Holds {
-		if e := s.holds[h.ID]; e.end > v.now {
+		if e := s.holds[h.ID]; e.end > v.now && !h.Over {
 			v.holds = append(v.holds, liveHold{h, e.end, e.valid})
 		}
 	}

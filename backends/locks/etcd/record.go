@@ -30,11 +30,12 @@ type record struct {
 // A hold is one LOCK that was granted.
 type hold struct {
 	ID    string `json:"id"`
-	Tag   string `json:"tag,omitempty"` // of its request
-	N     int    `json:"n,omitempty"`   // how often it was renewed
-	TTL   int64  `json:"ttl"`           // in milliseconds, from when it was written
-	At    int64  `json:"at"`            // when that was, in milliseconds since 1970 by the clock of the proxy: for people
-	Taken int64  `json:"taken"`         // when it was taken, like At
+	Tag   string `json:"tag,omitempty"`  // of its request
+	N     int    `json:"n,omitempty"`    // how often it was renewed
+	TTL   int64  `json:"ttl"`            // in milliseconds, from when it was written
+	At    int64  `json:"at"`             // when that was, in milliseconds since 1970 by the clock of the proxy: for people
+	Taken int64  `json:"taken"`          // when it was taken, like At
+	Over  bool   `json:"over,omitempty"` // it has ended; an UNLOCK may still mean it
 }
 
 func (h *hold) ttl() time.Duration { return time.Duration(h.TTL) * time.Millisecond }
@@ -150,7 +151,7 @@ type view struct {
 	rec   *record // nil: nobody has the name
 	mod   int64   // the revision that wrote it
 	fence int64
-	holds []liveHold // those that have not ended
+	holds []liveHold // those that have not ended; the record may have others
 
 	last    *release
 	lastMod int64
@@ -158,8 +159,9 @@ type view struct {
 	req     *requested
 	reqMod  int64
 
-	sure bool // it was read; else it is what is remembered
-	now  time.Duration
+	sure   bool // it was read; else it is what is remembered
+	resent bool // the change that is being decided may have been made before what is seen
+	now    time.Duration
 }
 
 // A liveHold is a hold with what this proxy knows of its end.
@@ -188,6 +190,10 @@ func countHolds(holds []liveHold) (n int) {
 
 func (v *view) hasTag(tag string) bool {
 	return slices.ContainsFunc(v.holds, func(h liveHold) bool { return h.Tag == tag })
+}
+
+func (v *view) isLive(id string) bool {
+	return slices.ContainsFunc(v.holds, func(h liveHold) bool { return h.ID == id })
 }
 
 // has reports whether there is a hold, be it one that has ended.
@@ -237,9 +243,9 @@ func (v *view) notHeld(owner string) error {
 	return locks.ErrLost
 }
 
-// with is the record with these holds in place of its own, nil for none. It stays the same grant.
+// with is the record with these holds in place of its own, nil if all have ended. It stays the same grant.
 func (v *view) with(holds []hold) *record {
-	if len(holds) == 0 {
+	if !slices.ContainsFunc(holds, func(h hold) bool { return !h.Over }) {
 		return nil
 	}
 	r := *v.rec
@@ -247,10 +253,14 @@ func (v *view) with(holds []hold) *record {
 	return &r
 }
 
-// live are the holds that have not ended.
-func (v *view) live() (all []hold) {
-	for _, h := range v.holds {
-		all = append(all, h.hold)
+// all are the holds of the record, in the order in which they were taken, with those marked that have ended.
+func (v *view) all() []hold {
+	if v.rec == nil {
+		return nil
+	}
+	all := slices.Clone(v.rec.Holds)
+	for i := range all {
+		all[i].Over = !v.isLive(all[i].ID)
 	}
 	return all
 }

@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
@@ -28,6 +29,9 @@ func (s *Store) Release(ctx context.Context, r locks.UnlockRequest) (holdsLeft i
 	defer s.host.Lines.Wake(r.Key)
 	defer s.busy.begin(r.Key)() // after the session was told
 	d, err := s.change(ctx, question{op: "UNLOCK", key: r.Key, owner: r.Owner, tag: u.tag, ttl: s.opts.MaxTTL}, u.decide)
+	if few := (*locks.QuorumError)(nil); errors.As(err, &few) && few.Nodes == 0 {
+		few.Op, few.Name, few.Nodes, few.Need = "UNLOCK", r.Name, len(s.opts.Members), s.need()
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -40,10 +44,14 @@ func (s *Store) Release(ctx context.Context, r locks.UnlockRequest) (holdsLeft i
 	return u.left, nil
 }
 
+// errUnsure is why an UNLOCK is not answered.
+var errUnsure = errors.New("whether the lock was given back is not known, since others have changed it since")
+
 // decide is what an UNLOCK writes.
 func (u *releasing) decide(v *view) (*write, error) {
+	before := u.ids
 	u.left, u.ids, u.repeat = 0, nil, false
-	its := u.tag != "" && v.held(u.Owner, 0) && v.hasTag(u.tag)
+	its := u.tag != "" && v.held(u.Owner, 0) && slices.ContainsFunc(v.rec.Holds, func(h hold) bool { return h.Tag == u.tag })
 	switch {
 	case u.tag != "" && !its && v.req != nil && v.req.Unlocked:
 		u.left, u.repeat = v.req.Left, true
@@ -53,12 +61,14 @@ func (u *releasing) decide(v *view) (*write, error) {
 			return nil, locks.ErrLost
 		}
 		return nil, nil
+	case v.resent && slices.ContainsFunc(before, func(id string) bool { return !v.has(id) }):
+		return nil, &locks.QuorumError{Failed: []error{errUnsure}} // else it might give back two
 	case !v.held(u.Owner, u.Fence):
 		return nil, v.notHeld(u.Owner)
 	case u.tag != "" && !its && v.req != nil && v.req.Over != 0:
 		return nil, locks.ErrLost // what that LOCK took was given back
 	}
-	u.ids = u.given(v)
+	u.ids = u.given(v.all(), its)
 	rest := slices.DeleteFunc(slices.Clone(v.holds), func(h liveHold) bool { return contains(u.ids, h.ID) })
 	u.left = countHolds(rest)
 	w := removal(v, u.ids)
@@ -81,13 +91,14 @@ func (u *releasing) before(v *view) bool {
 	return u.Fence == v.last.Fence || u.Fence == 0 && !since
 }
 
-// given are the holds that an UNLOCK gives back: all, those of the LOCK with its id, or those of the last LOCK.
-func (u *releasing) given(v *view) (ids []string) {
-	last := v.holds[len(v.holds)-1].hold
-	if u.tag != "" && v.hasTag(u.tag) {
+// given are the holds that an UNLOCK gives back: all, those of the LOCK with its id, if there are some, or those of the last
+// LOCK, also if that has ended.
+func (u *releasing) given(all []hold, its bool) (ids []string) {
+	last := all[len(all)-1]
+	if its {
 		last = hold{Tag: u.tag}
 	}
-	for _, h := range v.holds {
+	for _, h := range all {
 		if u.All || h.ID == last.ID || last.Tag != "" && h.Tag == last.Tag {
 			ids = append(ids, h.ID)
 		}
@@ -95,17 +106,14 @@ func (u *releasing) given(v *view) (ids []string) {
 	return ids
 }
 
-// removal takes holds out of the record, and those that have ended.
+// removal takes holds out of the record.
 func removal(v *view, ids []string) *write {
-	var rest []hold
-	w := &write{}
+	w := &write{rec: v.with(slices.DeleteFunc(v.all(), func(h hold) bool { return contains(ids, h.ID) }))}
 	for _, h := range v.holds {
 		if !contains(ids, h.ID) {
-			rest = append(rest, h.hold)
 			w.need = max(w.need, h.end-v.now)
 		}
 	}
-	w.rec = v.with(rest)
 	return w
 }
 

@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
@@ -17,15 +18,15 @@ func (s *Store) Renew(ctx context.Context, r locks.RenewRequest) (validity time.
 			return nil, v.notHeld(r.Owner)
 		}
 		w := &write{need: r.TTL}
-		holds := v.live()
-		for i, x := range v.holds {
-			holds[i] = x.renewed(r.TTL)
+		all := v.all()
+		for _, x := range v.holds {
+			put(all, x.renewed(r.TTL))
 			w.moved = append(w.moved, x.ID)
 			if shorter(x, v.now, r.TTL) {
 				w.cut = newCut(h)
 			}
 		}
-		w.rec = v.with(holds)
+		w.rec = v.with(all)
 		w.rec.Open = r.Open
 		return w, nil
 	})
@@ -37,6 +38,11 @@ func (s *Store) Renew(ctx context.Context, r locks.RenewRequest) (validity time.
 		return 0, &locks.QuorumError{Op: "RENEW", Name: r.Name, Nodes: len(s.opts.Members), Need: s.need(), Failed: []error{errLate}}
 	}
 	return validity, nil
+}
+
+// put puts a hold where the one with its id is.
+func put(all []hold, h hold) {
+	all[slices.IndexFunc(all, func(x hold) bool { return x.ID == h.ID })] = h
 }
 
 // errChanging is why a renewal decides nothing while the grant is being changed here.
@@ -88,28 +94,28 @@ func extension(v *view, h locks.Holder, fence int64, t locks.Term, ids []string)
 	}
 	ttl := t.From(v.now)
 	w = &write{need: max(ttl, v.rest())}
-	holds := v.live()
-	there := 0
-	for i, x := range v.holds {
+	all := v.all()
+	e.Result = locks.GivenBack
+	if slices.ContainsFunc(all, func(x hold) bool { return x.Over && contains(ids, x.ID) }) {
+		e.Result = locks.Gone
+	}
+	for _, x := range v.holds {
 		if !contains(ids, x.ID) {
 			continue
 		}
-		there++
+		e.Result = locks.Extended
 		e.Until = max(e.Until, x.valid)
 		switch end := v.now + ttl - locks.Drift(ttl); {
 		case x.valid != 0 && x.valid < end:
-			holds[i] = x.renewed(ttl)
+			put(all, x.renewed(ttl))
 		case x.valid == 0: // another proxy has renewed it
-			holds[i] = x.renewed(max(ttl, (x.end - v.now + time.Millisecond - 1).Truncate(time.Millisecond)))
-			w.need = max(w.need, holds[i].ttl())
+			longest := x.renewed(max(ttl, (x.end - v.now + time.Millisecond - 1).Truncate(time.Millisecond)))
+			put(all, longest)
+			w.need = max(w.need, longest.ttl())
 		default:
 			continue
 		}
 		w.moved = append(w.moved, x.ID)
-	}
-	e.Result = locks.Extended
-	if there == 0 {
-		e.Result = locks.GivenBack
 	}
 	for _, id := range ids {
 		if !v.has(id) {
@@ -119,6 +125,6 @@ func extension(v *view, h locks.Holder, fence int64, t locks.Term, ids []string)
 	if len(w.moved) == 0 {
 		return e, nil
 	}
-	w.rec = v.with(holds)
+	w.rec = v.with(all)
 	return e, w
 }

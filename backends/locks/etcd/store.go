@@ -32,12 +32,12 @@ import (
 // Options configure a Store.
 type Options struct {
 	Target
-	TLS         *tls.Config      // of members, if Target.Secure; nil: the system's
-	MaxTTL      time.Duration    // the longest lease; default 60 s
-	NodeTimeout time.Duration    // how long a member may take to answer, before the next one is asked; default 1 s
-	Memory      int              // names remembered; a forgotten one costs a read; default 100,000
-	Random      locks.RandSource // for tests
-	Log         *slog.Logger     // nil: slog.Default()
+	TLS         func() *tls.Config // for a connection to a member, if Target.Secure; nil: the system's
+	MaxTTL      time.Duration      // the longest lease; default 60 s
+	NodeTimeout time.Duration      // how long a member may take to answer, before the next one is asked; default 1 s
+	Memory      int                // names remembered; a forgotten one costs a read; default 100,000
+	Random      locks.RandSource   // for tests
+	Log         *slog.Logger       // nil: slog.Default()
 }
 
 // A Store is a locks.Store in etcd, together with every other proxy that uses the same cluster and prefix. It is made by
@@ -184,4 +184,5 @@ var _ interface {
 	locks.Inspector
 	locks.Notifier
 	locks.Noticeboard
+	locks.Fosterer
 } = (*Store)(nil)

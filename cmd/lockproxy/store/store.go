@@ -1,0 +1,81 @@
+// Package store chooses where locks are kept: on lock nodes, which decide by majority, or in etcd.
+package store
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/lockproxy/lockproxy/backends"
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/etcd"
+	"github.com/lockproxy/lockproxy/backends/locks/quorum"
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
+)
+
+// A Choice is where locks are kept. The zero value is on lock nodes.
+type Choice struct{ etcd *etcd.Target }
+
+// Read reads the setting. Its error repeats nothing that may be a password.
+func (c *Choice) Read(text string) error {
+	if text == "nodes" {
+		c.etcd = nil
+		return nil
+	}
+	if !etcd.IsURL(text) {
+		return errors.New("is neither nodes nor the URL of an etcd; write etcd://host:2379,host:2379,host:2379/prefix, or etcds:// for TLS")
+	}
+	t, err := etcd.Parse(text)
+	c.etcd = &t
+	return err
+}
+
+// Elsewhere reports whether locks are not kept on lock nodes.
+func (c Choice) Elsewhere() bool { return c.etcd != nil }
+
+// Secure reports whether they are kept behind TLS.
+func (c Choice) Secure() bool { return c.etcd != nil && c.etcd.Secure }
+
+// String is where locks are kept if that is elsewhere, without user or password.
+func (c Choice) String() string {
+	if c.etcd == nil {
+		return ""
+	}
+	return "etcd: " + c.etcd.String()
+}
+
+// ofNodes are the settings that mean something for lock nodes only.
+var ofNodes = []string{"lock-node", "bootstrap", "restart-grace", "replica-acks", "fence-retention", "key-prefix"}
+
+// Faults are those between the choice and other settings, by whether these were given. both is true if adopted locks are
+// also to be kept at the upstream.
+func (c Choice) Faults(given func(name string) bool, both bool) (bad []error) {
+	if c.etcd == nil {
+		return nil
+	}
+	if names := slices.DeleteFunc(slices.Clone(ofNodes), func(n string) bool { return !given(n) && !given(n+"-file") }); len(names) > 0 {
+		bad = append(bad, fmt.Errorf("lock-store: etcd keeps the locks, so %s means nothing: leave it out; what the keys in etcd begin with is behind the last / of the URL", strings.Join(names, ", ")))
+	}
+	if both {
+		bad = append(bad, errors.New("lock-store, adopt: mode=both is for moving from the upstream to lock nodes, and etcd has none: use mode=on"))
+	}
+	return bad
+}
+
+// New makes the store. nodes and their options are not used elsewhere, except for the times; t may be nil.
+func (c Choice) New(nodes voters.Options, t *backends.TLS, log *slog.Logger) (locks.Store, error) {
+	if c.etcd == nil {
+		return quorum.New(quorum.Options{Options: nodes})
+	}
+	o := etcd.Options{Target: *c.etcd, MaxTTL: nodes.MaxTTL, NodeTimeout: nodes.NodeTimeout, Log: log}
+	if t != nil {
+		o.TLS = func() *tls.Config { return t.ClientConfig() }
+	}
+	return etcd.New(o)
+}
+
+// ErrNoNodes is the error of what is done with lock nodes only.
+var ErrNoNodes = errors.New("locks are kept in etcd, so there are no lock nodes; its members are changed with etcdctl member")
