@@ -270,3 +270,11 @@ func newImpatientStore(t *testing.T, members []*redistest.Etcd, prefix string) *
 	}
 	return st
 }
+
+// ended is a context that has ended.
+func ended(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}

@@ -1,0 +1,168 @@
+package etcd_test
+
+import (
+	"bytes"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/etcd"
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+// TestEmptied: fences go up also when etcd has lost everything, under proxies that run, and after a move from fences of the clock.
+func TestEmptied(t *testing.T) {
+	t.Parallel()
+	members := redistest.StartEtcd(t, 1)
+	s := serve(t, newStore(t, members, "test"))
+	last := time.Now().UnixMicro() // as a lock node would have told
+	for range 2 {
+		for range 50 {
+			g := lock(t, s, locks.LockRequest{Owner: "a"})
+			if g.Fence <= last || g.Fence >= 1<<53 {
+				t.Fatalf("fence %d after %d", g.Fence, last)
+			}
+			last = g.Fence
+			unlock(t, s, locks.UnlockRequest{Owner: "a"}, 0)
+		}
+		members[0].Kill()
+		if err := os.RemoveAll(filepath.Join(members[0].Dir, "data")); err != nil {
+			t.Fatal(err)
+		}
+		if err := members[0].Restart(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestProxyIsGone: a name whose proxy has gone stays locked for its ttl, longer than any short lease of etcd, and is free after that
+// for who waits, whatever lease of etcd it is under.
+func TestProxyIsGone(t *testing.T) {
+	t.Parallel()
+	members := redistest.StartEtcd(t, 1)
+	gone, err := locks.New(newStore(t, members, "test"), locks.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, newStore(t, members, "test"))
+	const ttl = 8 * time.Second
+	before := time.Now()
+	g, err := gone.Lock(t.Context(), locks.LockRequest{Key: job, Owner: "a", TTL: ttl})
+	if err != nil || !g.Granted {
+		t.Fatalf("%+v, %v", g, err)
+	}
+	d := refused(t, s, "b")
+	if err := gone.Run(ended(t)); err != nil { // it ends without giving anything back
+		t.Fatal(err)
+	}
+	if d.Remaining > ttl+locks.Drift(ttl) {
+		t.Errorf("%v remain", d.Remaining)
+	}
+	next := lock(t, s, locks.LockRequest{Owner: "b", Wait: 5 * time.Minute})
+	if took := time.Since(before); took < g.Grant.Validity || next.Fence <= g.Grant.Fence {
+		t.Errorf("granted after %v, in a validity of %v; fence %d after %d", took, g.Grant.Validity, next.Fence, g.Grant.Fence)
+	}
+}
+
+// TestFoster: a lock without an end is kept by another proxy when its own has gone, and ends when max-hold is over, or its owner
+// says so.
+func TestFoster(t *testing.T) {
+	t.Parallel()
+	members := redistest.StartEtcd(t, 1)
+	target, err := etcd.Parse(redistest.EtcdURL(members, "test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func() *etcd.Store {
+		st, err := etcd.New(etcd.Options{Target: target, NodeTimeout: 10 * time.Second, MaxTTL: 2 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st
+	}
+	gone, err := locks.New(open(), locks.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := open()
+	s := serve(t, st)
+	if a, err := gone.Lock(t.Context(), locks.LockRequest{Key: job, Owner: "a", Open: true}); err != nil || !a.Granted {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	if err := gone.Run(ended(t)); err != nil {
+		t.Fatal(err)
+	}
+	adopted := 0
+	for begin := time.Now(); adopted < 3; time.Sleep(50 * time.Millisecond) {
+		f, err := st.Foster(t.Context(), time.Hour)
+		if err != nil || f.Missed > 0 || f.Open > 1 || time.Since(begin) > time.Minute {
+			t.Fatalf("%+v, %v", f, err)
+		}
+		adopted += f.Adopted
+	}
+	refused(t, s, "b")
+	eventually(t, "max-hold is over", func() bool {
+		f, err := st.Foster(t.Context(), time.Second)
+		return err == nil && len(f.Lapsing) == 1
+	})
+	eventually(t, "it is free", func() bool {
+		r, err := s.Read(t.Context(), job)
+		return err == nil && !r.Held
+	})
+	if a, err := s.Lock(t.Context(), locks.LockRequest{Key: job, Owner: "a", Open: true}); err != nil || !a.Granted {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	if _, err := s.Renew(t.Context(), locks.RenewRequest{Key: job, Owner: "a", TTL: time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := st.Foster(t.Context(), time.Hour); err != nil || f.Open != 0 {
+		t.Errorf("a lock that was given an end: %+v, %v", f, err)
+	}
+}
+
+// TestUsers: a user with a password is let in, again when its token is old; one without rights, or with a wrong password, is
+// refused with etcd's reason, and not shown the password.
+func TestUsers(t *testing.T) {
+	t.Parallel()
+	members := redistest.StartEtcd(t, 1, "--auth-token-ttl", "1")
+	for _, call := range [][2]string{
+		{"auth/user/add", `{"name":"root","password":"rootsecret"}`}, {"auth/role/add", `{"name":"root"}`}, {"auth/user/grant", `{"user":"root","role":"root"}`},
+		{"auth/role/add", `{"name":"locks"}`}, {"auth/user/add", `{"name":"proxy","password":"p@ss:secret"}`}, {"auth/user/add", `{"name":"other","password":"x"}`},
+		{"auth/role/grant", `{"name":"locks","perm":{"permType":"READWRITE","key":"dGVzdC8=","range_end":"dGVzdDA="}}`}, // test/ to test0
+		{"auth/user/grant", `{"user":"proxy","role":"locks"}`}, {"auth/enable", `{}`},
+	} {
+		resp, err := http.Post("http://"+members[0].Addr()+"/v3/"+call[0], "application/json", bytes.NewReader([]byte(call[1])))
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %v, %v", call[0], resp, err)
+		}
+		resp.Body.Close()
+	}
+	user := func(credentials string) *locks.Service {
+		target, err := etcd.Parse("etcd://" + credentials + "@" + members[0].Addr() + "/test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		st, err := etcd.New(etcd.Options{Target: target, NodeTimeout: 10 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return serve(t, st)
+	}
+	s := user("proxy:p%40ss%3Asecret")
+	lock(t, s, locks.LockRequest{Owner: "a"})
+	waits := inLine(t, s, "b")
+	time.Sleep(3 * time.Second) // the token is too old
+	unlock(t, s, locks.UnlockRequest{Owner: "a"}, 0)
+	soon(t, waits)
+	for credentials, want := range map[string]string{"other:x": "permission denied", "proxy:wrongsecret": "authentication failed"} {
+		_, err := user(credentials).Lock(t.Context(), locks.LockRequest{Key: job, Owner: "a", TTL: time.Second})
+		if few := (*locks.QuorumError)(nil); !errors.As(err, &few) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v", credentials, err)
+		}
+	}
+}
