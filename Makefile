@@ -8,9 +8,9 @@ HADOLINT    := 2.15.1
 GO      ?= go
 PKGS    := ./...
 NICE    := nice -n 10
-# Two packages that each run a dozen redis-servers make two cores late for leases and
+# Packages that each run a dozen redis-servers make two cores late for leases and
 # node timeouts, which are what the tests are about: they run one by one, the others in pairs.
-CROWDED := /(backends/locks/quorum|cmd/lockproxy|integration)$$
+CROWDED := /(backends/locks/quorum|backends/locks/etcd|cmd/lockproxy|integration)$$
 # $(call tests,packages to leave out,how to start go,flags) runs the tests of all other packages.
 define tests
 { failed=0; \
@@ -156,10 +156,10 @@ simulate: ## SEEDS=10000 simulated runs of the lock protocol, from seed FIRST=1 
 	wait $$first && exit $$second
 
 .PHONY: mutants
-mutants: redis ## broken builds of lockproxy, and in how many seconds the simulation and the torture notice
+mutants: redis etcd ## broken builds of lockproxy, and in how many seconds the simulation and the torture notice
 	@failed=0; export LOCKPROXY_MUTANTS=1; \
 	$(NICE) $(GO) -C integration/faults test -count=1 -v -timeout 2h -run '^TestMutants$$' . || failed=1; \
-	$(NICE) $(GO) test -count=1 -v -timeout 2h -run '^Test(Migration|Kept|Settling)Notices$$' ./integration/mutants || failed=1; \
+	$(NICE) $(GO) test -count=1 -v -timeout 2h -run '^Test(Migration|Kept|Settling|Etcd)Notices$$' ./integration/mutants || failed=1; \
 	exit $$failed
 
 .PHONY: same

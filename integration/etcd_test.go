@@ -1,7 +1,13 @@
 package integration
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -165,5 +171,78 @@ func TestEtcd_Refused(t *testing.T) {
 	}
 	if strings.Contains(out, "secret") {
 		t.Errorf("a password is in\n%s", out)
+	}
+}
+
+// TestEtcd_TLS: over TLS, etcd must show a certificate of tls-ca, and is shown tls-server-cert.
+func TestEtcd_TLS(t *testing.T) {
+	t.Parallel()
+	ca := redistest.NewAuthority(t)
+	cert, key := ca.Issue(t, "etcd")
+	own, ownKey := ca.Issue(t, "proxy")
+	member := redistest.StartEtcd(t, 1)[0]
+	plain, err := url.Parse("http://" + member.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pem, err := os.ReadFile(ca.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(pem)
+	pass := httputil.NewSingleHostReverseProxy(plain)
+	pass.FlushInterval = -1
+	front := httptest.NewUnstartedServer(pass)
+	front.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool}
+	front.StartTLS()
+	t.Cleanup(front.Close)
+	data := redistest.Start(t)
+	store := "etcds://" + strings.TrimPrefix(front.URL, "https://") + "/tls"
+	a := redistest.StartProxy(t, data, nil, "--node-timeout", "5s", "--lock-store", store, "--tls-ca", ca.File, "--tls-server-cert", own, "--tls-server-key", ownKey)
+	c := redistest.Open(t, a.Addr())
+	wantGrant(t, c.Do(t, "LOCK", "job", "30s", "OWNER", "me"))
+	b := redistest.StartProxy(t, data, nil, "--node-timeout", "5s", "--lock-store", store, "--tls-ca", ca.File) // without a certificate
+	if v := redistest.Open(t, b.Addr()).Do(t, "LOCK", "job", "30s"); !strings.HasPrefix(v.Text, "NOQUORUM") {
+		t.Errorf("LOCK without a certificate: %v", v)
+	}
+	stranger := redistest.NewAuthority(t)
+	b = redistest.StartProxy(t, data, nil, "--node-timeout", "5s", "--lock-store", store, "--tls-ca", stranger.File)
+	if v := redistest.Open(t, b.Addr()).Do(t, "LOCK", "job", "30s"); !strings.HasPrefix(v.Text, "NOQUORUM") {
+		t.Errorf("LOCK at an etcd whose certificate nobody vouches for: %v", v)
+	}
+}
+
+// TestEtcd_Adopted: lock code of old is decided by etcd, with an expiry and without one.
+func TestEtcd_Adopted(t *testing.T) {
+	t.Parallel()
+	r, _ := startEtcdRig(t, 1, 2, "--node-timeout", "5s", "--adopt", "lock:*")
+	a, b := redistest.Open(t, r.proxies[0].Addr()), redistest.Open(t, r.proxies[1].Addr())
+	for _, s := range []struct {
+		c    *redistest.Conn
+		args []string
+		want string
+	}{
+		{a, []string{"SET", "lock:a", "mine", "NX", "PX", "30000"}, `+OK`},
+		{b, []string{"SET", "lock:a", "yours", "NX", "PX", "30000"}, `$-1`},
+		{b, []string{"GET", "lock:a"}, `$"mine"`},
+		{b, []string{"EVAL", redistest.CompareAndDelete, "1", "lock:a", "yours"}, `:0`},
+		{b, []string{"EVAL", redistest.CompareAndDelete, "1", "lock:a", "mine"}, `:1`},
+		{b, []string{"SETNX", "lock:a", "yours"}, `:1`},
+		{a, []string{"SETNX", "lock:a", "mine"}, `:0`},
+		{a, []string{"TTL", "lock:a"}, `:-1`},
+		{a, []string{"DEL", "lock:a"}, `:1`},
+		{a, []string{"GET", "lock:a"}, `$-1`},
+	} {
+		if v := s.c.Do(t, s.args...); v.String() != s.want {
+			t.Errorf("%v: %v, want %s", s.args, v, s.want)
+		}
+	}
+	if n := r.data.Do(t, "DBSIZE").Text; n != "0" {
+		t.Errorf("%s keys were written to the upstream", n)
 	}
 }

@@ -165,6 +165,7 @@ func TestValidateReads(t *testing.T) {
 		{"upstream", "unix:///run/redis.sock", func(o options) any { return o.upstream.String() }, "/run/redis.sock"},
 		{"upstream-mode", "standalone", func(o options) any { return o.mode }, "standalone"},
 		{"read-from", "any", func(o options) any { return o.readFrom }, "any"},
+		{"lock-store", "etcd://me:x@a,b/y", func(o options) any { return o.store.String() + addresses(o.nodes) }, "etcd: a:2379 b:2379"},
 		{"lock-node", "redis://a:1 b:2 rediss://c:3", func(o options) any { return addresses(o.nodes) }, "a:1 b:2 c:3"},
 	}
 	for _, tt := range tests {

@@ -49,7 +49,7 @@ func FuzzSettings(f *testing.F) {
 	const secret = "hunter2secret"
 	for _, s := range []string{
 		"upstream: redis://h:1\n", "upstream: redis://u:" + secret + "@h:1/x\nlock-node: [a, b, a]\nmax-ttl: 30s\nmin-ttl: 30\n", "max-bulk: 9999999999999999gb\nmax-output: -1\n", "listen: :::\nlock-node:\n  - rediss://:" + secret + "@h\n", "a: &a [*a]\n", "upstream-file: /nonexistent\n",
-		"max-clients: 1e9\nprocs: -1\n", "- x\n", "upstream: [a, b]\n", "? x\n: y\n", "upstream: !!binary x\n", "log-level: 7\nrequire-owner: maybe\n", "\x00", "upstream: redis://h:1?addr=g:1&master_set=m\nupstream-mode: cluster\n", "replica-acks: 99999999999999999999\n",
+		"max-clients: 1e9\nprocs: -1\n", "- x\n", "upstream: a:1\nlock-store: etcd://a/x\n", "upstream: [a, b]\n", "? x\n: y\n", "upstream: !!binary x\n", "log-level: 7\nrequire-owner: maybe\n", "\x00", "upstream: redis://h:1?addr=g:1&master_set=m\nupstream-mode: cluster\n", "replica-acks: 99999999999999999999\n",
 	} {
 		f.Add([]byte(s))
 	}
@@ -64,7 +64,7 @@ func FuzzSettings(f *testing.F) {
 		c, bad := fromFile(path, new(options).settings())
 		o, bad := validated(c, bad)
 		switch {
-		case len(bad) == 0 && (o.upstream == nil || len(o.nodes) == 0 || o.minTTL <= 0 || o.maxTTL < o.minTTL || o.maxClients <= 0 || o.maxBulk <= 0 || o.maxOutput <= 0 || o.maxWaiters < 0):
+		case len(bad) == 0 && (o.upstream == nil || len(o.nodes) == 0 && !o.store.Elsewhere() || o.minTTL <= 0 || o.maxTTL < o.minTTL || o.maxClients <= 0 || o.maxBulk <= 0 || o.maxOutput <= 0 || o.maxWaiters < 0):
 			t.Fatalf("%q: taken as %+v", text, o)
 		case len(bad) > 0 && bytes.Contains(text, []byte("://")) && !outsideURLs(text, secret) && strings.Contains(bad.Error(), secret):
 			t.Fatalf("%q: %v", text, bad)

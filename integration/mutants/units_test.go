@@ -23,6 +23,16 @@ func TestSettlingNotices(t *testing.T) {
 	unitTestsNotice(t, Settling, Units{"backends/locks/quorum", "^TestLateVote|^TestUndo|^TestUnlock_CountsHolds|^TestRelease_(Spares|Keeps)"})
 }
 
+// TestEtcdNotices: the tests of package etcd fail with every broken build.
+func TestEtcdNotices(t *testing.T) {
+	if os.Getenv("LOCKPROXY_MUTANTS") == "" {
+		t.Skip("compiles the tests of a package once for every mutant; set LOCKPROXY_MUTANTS")
+	}
+	for _, m := range Etcd {
+		t.Run(m.Name, func(t *testing.T) { m.noticedBy(t, m.Units) })
+	}
+}
+
 // TestUnitsNotice: the tests that are named fail with every broken build. Of those that the simulation might notice, but after
 // hundreds of seeds, it is shown in every run.
 func TestUnitsNotice(t *testing.T) {

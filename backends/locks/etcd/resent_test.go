@@ -64,7 +64,7 @@ func lossyStore(t *testing.T, member *redistest.Etcd) (*locks.Service, *lossy) {
 		w.WriteHeader(answer.Code)
 		_, _ = w.Write(answer.Body.Bytes())
 	}))
-	st, err := etcd.New(etcd.Options{Target: etcd.Target{Members: []string{strings.TrimPrefix(front.URL, "http://")}, Prefix: "test"}, NodeTimeout: 10 * time.Second})
+	st, err := etcd.New(etcd.Options{Target: etcd.Target{Members: []string{strings.TrimPrefix(front.URL, "http://")}, Prefix: "test"}, NodeTimeout: 10 * time.Second, MaxTTL: 20 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,8 +116,11 @@ func TestLostAnswers(t *testing.T) {
 	}
 	// A LOCK that is never answered leaves nothing behind.
 	unlock(t, other, locks.UnlockRequest{Owner: "a", All: true}, 0)
+	if r, err := s.Read(t.Context(), job); err != nil || r.Held { // so that it is asked for as free
+		t.Fatalf("%+v, %v", r, err)
+	}
 	l.set(1<<30, nil)
-	if d, err := s.Lock(t.Context(), locks.LockRequest{Key: job, Owner: "a", TTL: time.Minute}); err == nil {
+	if d, err := s.Lock(t.Context(), locks.LockRequest{Key: job, Owner: "a", TTL: 15 * time.Minute}); err == nil {
 		t.Errorf("LOCK: %+v", d)
 	}
 	l.set(0, nil)

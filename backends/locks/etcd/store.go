@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/metrics"
 )
 
 // Options configure a Store.
@@ -185,4 +186,5 @@ var _ interface {
 	locks.Notifier
 	locks.Noticeboard
 	locks.Fosterer
+	metrics.Reporter
 } = (*Store)(nil)

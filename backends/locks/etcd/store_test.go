@@ -230,6 +230,23 @@ func TestRenew(t *testing.T) {
 	}
 }
 
+// TestRenewed_Elsewhere: a proxy that has seen a lease before it was renewed does not believe in its first end.
+func TestRenewed_Elsewhere(t *testing.T) {
+	t.Parallel()
+	s := start(t, 3)
+	const ttl = 2 * time.Second
+	g := lock(t, s[0], locks.LockRequest{Owner: "a", TTL: ttl})
+	refused(t, s[2], "b")
+	if _, err := s[1].Renew(t.Context(), locks.RenewRequest{Key: job, Owner: "a", TTL: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	for began := time.Now(); time.Since(began) < ttl+200*time.Millisecond; time.Sleep(50 * time.Millisecond) {
+		if d := refused(t, s[2], "b"); d.Fence != g.Fence {
+			t.Fatalf("%+v, %d was the fence", d, g.Fence)
+		}
+	}
+}
+
 // TestContended: of many who want a name at once through several proxies, one has it at a time.
 func TestContended(t *testing.T) {
 	t.Parallel()
