@@ -17,6 +17,13 @@ var Etcd = []Mutant{
 		Edits:  []Edit{{"backends/locks/etcd/acquire.go", "until := d.began + a.TTL", "until := d.now + a.TTL"}},
 	},
 	{
+		Name:   "etcd-validity-from-the-lease",
+		Breaks: "validity is counted from before leases of etcd are looked for: else one ends before what is under it",
+		Rare:   true,
+		Units:  Units{"backends/locks/etcd", "^TestValidity"},
+		Edits:  []Edit{{"backends/locks/etcd/change.go", "request, err := s.transaction(ctx, q, v, w, id, end-s.Now())", "request, err := s.transaction(ctx, q, v, w, id, end-s.Now())\n\t\td.began = s.Now()"}},
+	},
+	{
 		Name:   "etcd-fence-of-the-proxy",
 		Breaks: "the fence is of etcd: counted by each proxy, it goes back at another one",
 		Rare:   true,

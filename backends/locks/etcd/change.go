@@ -80,11 +80,11 @@ func (s *Store) change(ctx context.Context, q question, decide func(*view) (*wri
 				return nil, err
 			}
 		}
+		if !d.resent {
+			d.began = s.Now() // before leases are looked for: they last from then on
+		}
 		request, err := s.transaction(ctx, q, v, w, id, end-s.Now())
 		if err == nil {
-			if !d.resent {
-				d.began = s.Now()
-			}
 			var r txnResponse
 			again := false
 			again, err = s.client.ask(ctx, end-s.Now(), "kv/txn", request, &r)
