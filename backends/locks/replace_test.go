@@ -21,7 +21,7 @@ func notReplaced(t *testing.T, s *locks.Service, r locks.LockRequest, holder str
 }
 
 func TestReplace_TakesThePlace(t *testing.T) {
-	onBoth(t, locks.Options{}, testReplaceTakesThePlace)
+	onEach(t, locks.Options{}, testReplaceTakesThePlace)
 }
 
 func testReplaceTakesThePlace(t *testing.T, s *locks.Service) {
@@ -46,7 +46,7 @@ func testReplaceTakesThePlace(t *testing.T, s *locks.Service) {
 }
 
 func TestReplace_OnlyThatGrant(t *testing.T) {
-	onBoth(t, locks.Options{}, testReplaceOnlyThatGrant)
+	onEach(t, locks.Options{}, testReplaceOnlyThatGrant)
 }
 
 func testReplaceOnlyThatGrant(t *testing.T, s *locks.Service) {
@@ -63,7 +63,7 @@ func testReplaceOnlyThatGrant(t *testing.T, s *locks.Service) {
 }
 
 func TestReplace_OwnGrant(t *testing.T) {
-	onBoth(t, locks.Options{}, testReplaceOwnGrant)
+	onEach(t, locks.Options{}, testReplaceOwnGrant)
 }
 
 func testReplaceOwnGrant(t *testing.T, s *locks.Service) {
@@ -77,7 +77,7 @@ func testReplaceOwnGrant(t *testing.T, s *locks.Service) {
 }
 
 func TestReplace_ResentIsOneGrant(t *testing.T) {
-	onBoth(t, locks.Options{}, testReplaceResentIsOneGrant)
+	onEach(t, locks.Options{}, testReplaceResentIsOneGrant)
 }
 
 func testReplaceResentIsOneGrant(t *testing.T, s *locks.Service) {
@@ -95,7 +95,7 @@ func testReplaceResentIsOneGrant(t *testing.T, s *locks.Service) {
 }
 
 func TestReplace_AsksBeforeTheLine(t *testing.T) {
-	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+	onEach(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		old := lock(t, s, locks.LockRequest{Owner: "alice"})
 		waiting := inLine(t, s, "job", "carol")
 		g := lock(t, s, replacing(old, "bob"))
@@ -105,7 +105,7 @@ func TestReplace_AsksBeforeTheLine(t *testing.T) {
 }
 
 func TestReplace_Invalid(t *testing.T) {
-	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+	onEach(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		old := lock(t, s, locks.LockRequest{Owner: "alice"})
 		for name, change := range map[string]func(*locks.LockRequest){
 			"it waits":      func(r *locks.LockRequest) { r.Wait = time.Second },

@@ -12,7 +12,7 @@ import (
 )
 
 func TestReq_ResentLockIsOneHold(t *testing.T) {
-	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+	onEach(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		first := lock(t, s, locks.LockRequest{Owner: "alice", Req: "x"})
 		for range 3 {
 			if g := lock(t, s, locks.LockRequest{Owner: "alice", Req: "x"}); g.Fence != first.Fence || g.Holds != 1 || g.Validity < 20*time.Second {
@@ -33,7 +33,7 @@ func TestReq_ResentLockIsOneHold(t *testing.T) {
 }
 
 func TestReq_ManyRequestsAreManyHolds(t *testing.T) {
-	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+	onEach(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		const many = 30
 		for i := range many {
 			for range 1 + i%3 {
@@ -51,7 +51,7 @@ func TestReq_ManyRequestsAreManyHolds(t *testing.T) {
 
 // TestReq_UndoOfOneAttempt: the undo of one attempt takes nothing from another attempt of the same request.
 func TestReq_UndoOfOneAttempt(t *testing.T) {
-	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+	onEach(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		one := lock(t, s, locks.LockRequest{Owner: "alice", Req: "x"})
 		other := lock(t, s, locks.LockRequest{Owner: "alice", Req: "x"})
 		s.Undo(one)
@@ -67,7 +67,7 @@ func TestReq_UndoOfOneAttempt(t *testing.T) {
 
 // TestReq_LateLock: a LOCK that comes once more after its lock was given back gets the old grant, without a hold.
 func TestReq_LateLock(t *testing.T) {
-	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+	onEach(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		g := lock(t, s, locks.LockRequest{Owner: "alice", Req: "x"})
 		unlock(t, s, locks.UnlockRequest{Owner: "alice"}, 0)
 		late := func(when string) {
@@ -87,7 +87,7 @@ func TestReq_LateLock(t *testing.T) {
 }
 
 func TestReq_ResentUnlockGivesBackOneHold(t *testing.T) {
-	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+	onEach(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		lock(t, s, locks.LockRequest{Owner: "alice", Req: "outer"})
 		lock(t, s, locks.LockRequest{Owner: "alice", Req: "inner"})
 		for range 3 {
@@ -105,7 +105,7 @@ func TestReq_ResentUnlockGivesBackOneHold(t *testing.T) {
 
 // TestReq_UnlockOfItsLock: an UNLOCK with the id of a LOCK gives back the hold that this one took.
 func TestReq_UnlockOfItsLock(t *testing.T) {
-	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+	onEach(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		lock(t, s, locks.LockRequest{Owner: "alice", Req: "outer"})
 		inner := lock(t, s, locks.LockRequest{Owner: "alice", Req: "inner"})
 		unlock(t, s, locks.UnlockRequest{Owner: "alice", Req: "outer"}, 1)
@@ -119,7 +119,7 @@ func TestReq_UnlockOfItsLock(t *testing.T) {
 
 // TestReq_SameRequestAtOnce: the same request waits for a lock several times at once, and one of them leaves.
 func TestReq_SameRequestAtOnce(t *testing.T) {
-	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+	onEach(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		lock(t, s, locks.LockRequest{Owner: "bob"})
 		ask := func(ctx context.Context) (locks.Decision, error) {
 			return s.Lock(ctx, locks.LockRequest{Key: job, Owner: "alice", TTL: 30 * time.Second, Req: "x", Wait: 20 * time.Second})
@@ -155,7 +155,7 @@ func TestReq_SameRequestAtOnce(t *testing.T) {
 }
 
 func TestReq_Invalid(t *testing.T) {
-	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+	onEach(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		for _, r := range []locks.LockRequest{{Req: "x"}, {Owner: "alice", Req: string(make([]byte, locks.MaxReq+1))}} {
 			r.Key, r.TTL = job, time.Second
 			if a, err := s.Lock(t.Context(), r); err == nil {

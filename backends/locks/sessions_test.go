@@ -11,7 +11,7 @@ import (
 )
 
 func TestSession_KeepsItsLocks(t *testing.T) {
-	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+	onEach(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		c := newClient(s)
 		lock(t, s, locks.LockRequest{Owner: "alice", TTL: 4 * time.Second, Session: c.Session})
 		lock(t, s, locks.LockRequest{Key: locks.Key{Name: "other"}, Owner: "alice", TTL: 4 * time.Second})
@@ -27,7 +27,7 @@ func TestSession_KeepsItsLocks(t *testing.T) {
 }
 
 func TestSession_EndReleases(t *testing.T) {
-	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+	onEach(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		c, other := newClient(s), newClient(s)
 		second := locks.Key{Name: "second"}
 		lock(t, s, locks.LockRequest{Owner: "alice", Session: c.Session})
@@ -54,7 +54,7 @@ func TestSession_EndReleases(t *testing.T) {
 }
 
 func TestSession_AbandonReleasesNothing(t *testing.T) {
-	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+	onEach(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		c := newClient(s)
 		locked := time.Now()
 		g := lock(t, s, locks.LockRequest{Owner: "alice", TTL: time.Second, Session: c.Session})
@@ -68,7 +68,7 @@ func TestSession_AbandonReleasesNothing(t *testing.T) {
 }
 
 func TestSession_MaxHold(t *testing.T) {
-	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+	onEach(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		c := newClient(s)
 		locked := time.Now()
 		g := lock(t, s, locks.LockRequest{Owner: "alice", TTL: 10 * time.Second, Session: c.Session, MaxHold: 12 * time.Second})
@@ -81,7 +81,7 @@ func TestSession_MaxHold(t *testing.T) {
 }
 
 func TestSession_Grace(t *testing.T) {
-	onBoth(t, locks.Options{SessionGrace: 3 * time.Second}, func(t *testing.T, s *locks.Service) {
+	onEach(t, locks.Options{SessionGrace: 3 * time.Second}, func(t *testing.T, s *locks.Service) {
 		c := newClient(s)
 		lock(t, s, locks.LockRequest{Owner: "alice", TTL: 5 * time.Second, Session: c.Session})
 		ended := time.Now()
@@ -94,7 +94,7 @@ func TestSession_Grace(t *testing.T) {
 }
 
 func TestSession_UndoneGrantIsNotRenewed(t *testing.T) {
-	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+	onEach(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		c := newClient(s)
 		g := lock(t, s, locks.LockRequest{Owner: "alice", Session: c.Session})
 		lock(t, s, locks.LockRequest{Owner: "alice", Session: c.Session})
@@ -109,7 +109,7 @@ func TestSession_UndoneGrantIsNotRenewed(t *testing.T) {
 
 // TestSession_RenewSetsTheLease: after a RENEW the session renews the lock for that TTL, even if it is shorter.
 func TestSession_RenewSetsTheLease(t *testing.T) {
-	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+	onEach(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		c := newClient(s)
 		g := lock(t, s, locks.LockRequest{Owner: "alice", TTL: 20 * time.Second, Session: c.Session})
 		if _, err := s.Renew(t.Context(), locks.RenewRequest{Key: job, Owner: "alice", TTL: 2 * time.Second, Fence: g.Fence}); err != nil {
@@ -130,7 +130,7 @@ func TestSession_RenewSetsTheLease(t *testing.T) {
 // TestSession_FreshTellsTheOthers: what an owner has is dropped by its LOCK with Fresh, and all of its sessions
 // but the one that asked are told.
 func TestSession_FreshTellsTheOthers(t *testing.T) {
-	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+	onEach(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		by, other := newClient(s), newClient(s)
 		old := lock(t, s, locks.LockRequest{Owner: "alice", Session: by.Session})
 		lock(t, s, locks.LockRequest{Owner: "alice", Session: other.Session})
@@ -147,7 +147,7 @@ func TestSession_FreshTellsTheOthers(t *testing.T) {
 
 // TestSession_Counts: the counts are right however holds come and go, though they are not counted anew.
 func TestSession_Counts(t *testing.T) {
-	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+	onEach(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		a, b, c := newClient(s), newClient(s), newClient(s)
 		take := func(c *client, name, owner string) func() {
 			return func() { lock(t, s, locks.LockRequest{Key: locks.Key{Name: name}, Owner: owner, Session: c.Session}) }
@@ -180,7 +180,7 @@ func TestSession_Counts(t *testing.T) {
 // TestKeepalive_TaskThatHangs: a task that hangs delays no other. A session is told of a loss while a renewal, or
 // the release of another session's holds, waits for nodes.
 func TestKeepalive_TaskThatHangs(t *testing.T) {
-	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+	onEach(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		c := newClient(s)
 		g := lock(t, s, locks.LockRequest{Owner: "alice", Session: c.Session})
 		began, hangs := make(chan struct{}), make(chan struct{})

@@ -38,7 +38,7 @@ func giveUp(t *testing.T, s *locks.Service, owner string, shared bool) {
 
 // TestShared_ReadersOrOneWriter, whatever the Store.
 func TestShared_ReadersOrOneWriter(t *testing.T) {
-	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+	onSharing(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		first, second := lock(t, s, reads("r1", 0)), lock(t, s, reads("r2", 0))
 		if a := refuses(t, s, writes("w", 0)); a.Why != locks.Readers || a.Holder == "" || a.Remaining <= 29*time.Second {
 			t.Errorf("a writer beside readers: %+v", a)
@@ -66,7 +66,7 @@ func TestShared_ReadersOrOneWriter(t *testing.T) {
 
 // TestShared_LineOfBoth: readers at the front of the line come in together, a writer behind them keeps others out, and comes next.
 func TestShared_LineOfBoth(t *testing.T) {
-	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+	onSharing(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		lock(t, s, writes("w0", 0))
 		granted := map[string]chan locks.Grant{}
 		wait := func(r locks.LockRequest) {
@@ -105,7 +105,7 @@ func TestShared_LineOfBoth(t *testing.T) {
 
 // TestShared_WriterThatGivesUp: when a writer waits no longer, readers come in.
 func TestShared_WriterThatGivesUp(t *testing.T) {
-	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+	onSharing(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		lock(t, s, reads("r1", 0))
 		ctx, leave := context.WithCancel(t.Context())
 		left := make(chan error, 1)
@@ -131,7 +131,7 @@ func TestShared_WriterThatGivesUp(t *testing.T) {
 
 // TestShared_Session renews a reader's lease, and a RENEW sets how long it is.
 func TestShared_Session(t *testing.T) {
-	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+	onSharing(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		session := s.NewSession(nil)
 		r := reads("r", 0)
 		r.TTL, r.Session = 300*time.Millisecond, session

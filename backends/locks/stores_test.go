@@ -20,9 +20,25 @@ import (
 // patient is a node timeout for tests that are not about time: this machine may be busy.
 const patient = 5 * time.Second
 
-// onBoth runs a test with a Service on three real lock nodes, with one on a real etcd, and with one in memory, where time
-// is virtual.
-func onBoth(t *testing.T, o locks.Options, test func(t *testing.T, s *locks.Service)) {
+// onEach runs a test with a Service on each Store: those of onSharing, and a real etcd.
+func onEach(t *testing.T, o locks.Options, test func(t *testing.T, s *locks.Service)) {
+	onSharing(t, o, test)
+	t.Run("etcd", func(t *testing.T) {
+		t.Parallel()
+		target, err := etcd.Parse(redistest.EtcdURL(redistest.StartEtcd(t, 1), ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		st, err := etcd.New(etcd.Options{Target: target, NodeTimeout: patient, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, serve(t, st, o))
+	})
+}
+
+// onSharing runs a test with Services whose Stores know readers: on three real lock nodes, and in memory, where time is virtual.
+func onSharing(t *testing.T, o locks.Options, test func(t *testing.T, s *locks.Service)) {
 	t.Parallel()
 	t.Run("quorum", func(t *testing.T) {
 		t.Parallel()
@@ -41,18 +57,6 @@ func onBoth(t *testing.T, o locks.Options, test func(t *testing.T, s *locks.Serv
 		s := serve(t, st, o)
 		eventually(t, "all nodes vote", func() bool { return s.Stats().Voting == len(nodes) })
 		test(t, s)
-	})
-	t.Run("etcd", func(t *testing.T) {
-		t.Parallel()
-		target, err := etcd.Parse(redistest.EtcdURL(redistest.StartEtcd(t, 1), ""))
-		if err != nil {
-			t.Fatal(err)
-		}
-		st, err := etcd.New(etcd.Options{Target: target, NodeTimeout: patient, Log: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		test(t, serve(t, st, o))
 	})
 	t.Run("memory", func(t *testing.T) {
 		t.Parallel()
@@ -163,7 +167,10 @@ func inLine(t *testing.T, s *locks.Service, name, owner string) <-chan result {
 	k := locks.Key{Name: name}
 	n := s.Lines().Len(k)
 	out := wait(t, s, locks.LockRequest{Key: k, Owner: owner, TTL: 10 * time.Second, Wait: 10 * time.Second})
-	eventually(t, "one more waits", func() bool { return s.Lines().Len(k) == n+1 })
+	eventually(t, "one more waits, and the first has been refused", func() bool {
+		known, _ := s.Lines().Known(k)
+		return s.Lines().Len(k) == n+1 && known.Asked
+	})
 	return out
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 func TestWait_FirstComeFirstServed(t *testing.T) {
-	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+	onEach(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		fence := lock(t, s, locks.LockRequest{Owner: "first"}).Fence
 		var waiters []<-chan result
 		owners := []string{"", "b", "", "d", "e"}
@@ -64,7 +64,7 @@ func TestWait_LateAnswer(t *testing.T) {
 }
 
 func TestWait_EndsAtTheDeadline(t *testing.T) {
-	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+	onEach(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		lock(t, s, locks.LockRequest{Owner: "alice"})
 		ask := locks.LockRequest{Key: job, TTL: time.Second, Wait: 100 * time.Millisecond}
 		first, second := wait(t, s, ask), wait(t, s, ask)
@@ -81,7 +81,7 @@ func TestWait_EndsAtTheDeadline(t *testing.T) {
 }
 
 func TestWait_Limits(t *testing.T) {
-	onBoth(t, locks.Options{MaxWait: time.Minute, MaxWaiters: 2}, func(t *testing.T, s *locks.Service) {
+	onEach(t, locks.Options{MaxWait: time.Minute, MaxWaiters: 2}, func(t *testing.T, s *locks.Service) {
 		lock(t, s, locks.LockRequest{Owner: "alice"})
 		var long *locks.MaxWaitError
 		_, err := s.Lock(t.Context(), locks.LockRequest{Key: job, TTL: time.Second, Wait: time.Minute + 1})
@@ -105,7 +105,7 @@ func TestWait_Limits(t *testing.T) {
 // TestWait_NobodyOvertakes: a LOCK that does not wait is refused while others do, also at the
 // moment the name is free.
 func TestWait_NobodyOvertakes(t *testing.T) {
-	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+	onEach(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		lock(t, s, locks.LockRequest{Owner: "alice"})
 		for _, owner := range []string{"", "bob"} {
 			inLine(t, s, "job", "")
@@ -128,7 +128,7 @@ func TestWait_NobodyOvertakes(t *testing.T) {
 
 // TestWait_OwnerTwiceInLine: when an owner gets the name, its other waiters in the line re-enter.
 func TestWait_OwnerTwiceInLine(t *testing.T) {
-	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+	onEach(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		lock(t, s, locks.LockRequest{Owner: "first"})
 		alice, bob, again := inLine(t, s, "job", "alice"), inLine(t, s, "job", "bob"), inLine(t, s, "job", "alice")
 		unlock(t, s, locks.UnlockRequest{Owner: "first"}, 0)
@@ -145,7 +145,7 @@ func TestWait_OwnerTwiceInLine(t *testing.T) {
 
 // TestWait_HolderCrashed: no release is told when a lease ends; the next in line gets the lock all the same.
 func TestWait_HolderCrashed(t *testing.T) {
-	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+	onEach(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		s.Lines().SetPoll(time.Hour, time.Hour) // only the end of the lease has it ask again
 		lock(t, s, locks.LockRequest{Owner: "crashed", TTL: 3 * time.Second})
 		began := time.Now()
@@ -163,7 +163,7 @@ func TestWait_HolderCrashed(t *testing.T) {
 // TestLockAsync_ParkedIsServed: a parked waiter is resumed when it is its turn, when its time is over, and when its
 // owner gets the lock.
 func TestLockAsync_ParkedIsServed(t *testing.T) {
-	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+	onEach(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		grant := lock(t, s, locks.LockRequest{Owner: "holder"})
 		first := inLine(t, s, "job", "")
 		second := inLine(t, s, "job", "again")

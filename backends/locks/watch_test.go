@@ -9,7 +9,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 )
 
-func TestWatch(t *testing.T) { onBoth(t, locks.Options{}, testWatch) }
+func TestWatch(t *testing.T) { onEach(t, locks.Options{}, testWatch) }
 
 func testWatch(t *testing.T, s *locks.Service) {
 	var mu sync.Mutex
