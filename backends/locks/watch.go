@@ -31,6 +31,7 @@ type Event struct {
 	Handed bool          // EventGranted: the LOCK was next in line at this proxy, and woken by a release
 	Holds  int           // EventGranted, EventGiven: that the owner has now
 	Why    string        // EventLost
+	Shared bool          // its owner reads, or wanted to
 }
 
 // Watch has f called with every event from now on, in place of an earlier function; nil ends that. f must neither
@@ -43,14 +44,16 @@ func (s *Service) Watch(f func(Event)) {
 	s.watcher.Store(&f)
 }
 
+// tell tells of an event; its key may be that of a reader.
 func (s *Service) tell(e Event) {
+	e.Shared, e.Key = e.Reader != "", e.Whole()
 	if f := s.watcher.Load(); f != nil {
 		(*f)(e)
 	}
 }
 
 func (s *Service) tellDecision(r *Attempt, a Decision, err error, took time.Duration) {
-	e := Event{Kind: EventRefused, Key: r.Whole(), At: time.Now(), Owner: r.Owner, Client: r.Client, Waited: took}
+	e := Event{Kind: EventRefused, Key: r.Key, At: time.Now(), Owner: r.Owner, Client: r.Client, Waited: took}
 	switch {
 	case err != nil:
 		return
@@ -63,7 +66,7 @@ func (s *Service) tellDecision(r *Attempt, a Decision, err error, took time.Dura
 // tellRelease tells of the answer to an UNLOCK that came at the given time.
 func (s *Service) tellRelease(r UnlockRequest, at time.Time, holdsLeft int, err error) {
 	if err == nil {
-		s.tell(Event{Kind: EventGiven, Key: r.Whole(), At: at, Owner: r.Owner, Fence: r.Fence, Holds: holdsLeft})
+		s.tell(Event{Kind: EventGiven, Key: r.Key, At: at, Owner: r.Owner, Fence: r.Fence, Holds: holdsLeft})
 		return
 	}
 	s.tellLost(r.Key, r.Owner, r.Fence, "UNLOCK", err)
@@ -72,7 +75,7 @@ func (s *Service) tellRelease(r UnlockRequest, at time.Time, holdsLeft int, err 
 // tellLost tells of a loss, if err reports to an owner that it no longer has the lock.
 func (s *Service) tellLost(k Key, owner string, fence int64, asked string, err error) {
 	if notOwner := (*NotOwnerError)(nil); errors.Is(err, ErrLost) || errors.As(err, &notOwner) {
-		s.tell(Event{Kind: EventLost, Key: k.Whole(), At: time.Now(), Owner: owner, Fence: fence, Why: "so its " + asked + " was told"})
+		s.tell(Event{Kind: EventLost, Key: k, At: time.Now(), Owner: owner, Fence: fence, Why: "so its " + asked + " was told"})
 	}
 }
 

@@ -21,7 +21,7 @@ func testWatch(t *testing.T, s *locks.Service) {
 			mu.Lock()
 			defer mu.Unlock()
 			for i, e := range told {
-				if e.Kind == wanted.Kind && e.Owner == wanted.Owner {
+				if e.Kind == wanted.Kind && e.Owner == wanted.Owner && e.Shared == wanted.Shared {
 					got, told = e, slices.Delete(told, i, i+1)
 					return true
 				}
@@ -61,4 +61,20 @@ func testWatch(t *testing.T, s *locks.Service) {
 	kept := lock(t, s, locks.LockRequest{Owner: "dave", Session: c.Session})
 	c.End()
 	expect("a session that left", locks.Event{Kind: locks.EventLeft, Owner: "dave", Fence: kept.Fence})
+
+	reader := newClient(s)
+	var read locks.Grant
+	eventually(t, "the name is free", func() bool {
+		a, err := s.Lock(t.Context(), locks.LockRequest{Key: job, Owner: "erin", TTL: 30 * time.Second, Shared: true, Session: reader.Session})
+		read = a.Grant
+		return err == nil && a.Granted
+	})
+	expect("a reader, under the name itself", locks.Event{Kind: locks.EventGranted, Owner: "erin", Fence: read.Fence, Holds: 1, Shared: true})
+	refused(t, s, "job", "bob")
+	expect("a writer who is refused", locks.Event{Kind: locks.EventRefused, Owner: "bob"})
+	again := lock(t, s, locks.LockRequest{Owner: "frank", Shared: true})
+	unlock(t, s, locks.UnlockRequest{Owner: "frank", Shared: true, Fence: again.Fence}, 0)
+	expect("a reader who reads no more", locks.Event{Kind: locks.EventGiven, Owner: "frank", Fence: again.Fence, Shared: true})
+	reader.End()
+	expect("a reader whose session left", locks.Event{Kind: locks.EventLeft, Owner: "erin", Fence: read.Fence, Shared: true})
 }

@@ -83,6 +83,7 @@ func TestPage(t *testing.T) {
 	}{
 		{"who holds what, without a reload", holders},
 		{"who waits", waiters},
+		{"who reads", readers},
 		{"order and search", ordered},
 		{"drawings, and words for them", drawings},
 		{"hostile names", hostile},
@@ -187,6 +188,36 @@ func waiters(t *testing.T, s *site) {
 	b.sees("the next has it", cell("locks", "busy", "Owner")+` === "waiter-0"`)
 	b.sees("and had to wait", `/\d (s|ms)$/.test(`+cell("locks", "busy", "Waited")+`)`)
 	b.sees("a name that was waited for", `/\d/.test(`+cell("waited", "busy", "Waited")+`)`)
+}
+
+// readers is a name that is read, then read and written by one owner.
+func readers(t *testing.T, s *site) {
+	b := open(t, s.chromium, s.page)
+	c := redistest.Open(t, s.proxy.Addr())
+	for _, owner := range []string{"reader-1", "reader-2", "reader-3"} {
+		lock(t, c, "prices", lease, "OWNER", owner, "SHARED")
+	}
+	b.sees("how many read", cell("locks", "prices", "Owner")+` === "3 readers"`)
+	b.sees("no owner's figures", `["Since", "Held", "Waited", "Votes", "Fence"].every(label => `+row("locks", "prices")+`.querySelector("td[data-label=" + label + "]").innerText === "")`)
+	b.sees("for how long", `/^\d+m \d\ds$/.test(`+cell("locks", "prices", "Left")+`)`)
+	b.sees("that it cannot be taken from one owner here", `!`+row("locks", "prices")+`.querySelector("td.act button").checkVisibility()`)
+	b.screenshot("readers")
+	b.click(row("locks", "prices") + `.querySelector("button")`)
+	b.sees("who reads", `[...document.querySelectorAll("#detail-readers li")].map(l => l.innerText.replace(/ for \S+ \S+ at most$/, "")).sort().join() === "reader-1,reader-2,reader-3"`)
+	b.sees("that it is read", `document.getElementById("detail-facts").innerText.includes("it is only read")`)
+	b.sees("what each node says", `[...document.querySelectorAll("#detail-nodes li")].filter(l => l.innerText.endsWith("read by 3")).length === 5`)
+	b.sees("what the proxy saw", `[...document.querySelectorAll("#detail-timeline li b")].map(e => e.innerText).join() === "reads,reads,reads"`)
+	b.screenshot("readers-detail")
+	b.click(`document.getElementById("detail-close")`)
+
+	c.Do(t, "UNLOCK", "prices", "reader-1", "SHARED")
+	c.Do(t, "UNLOCK", "prices", "reader-2", "SHARED")
+	b.sees("that one is left", cell("locks", "prices", "Owner")+` === "1 reader"`)
+	lock(t, c, "prices", lease, "OWNER", "reader-3")
+	b.sees("a writer who reads", cell("locks", "prices", "Owner")+` === "reader-3 and 1 reader" && `+cell("locks", "prices", "Votes")+` === "5/5"`)
+	c.Do(t, "UNLOCK", "prices", "reader-3")
+	c.Do(t, "UNLOCK", "prices", "reader-3", "SHARED")
+	b.sees("that nobody reads any more", row("locks", "prices")+`?.innerText.includes("not held") !== false`)
 }
 
 // attacks are names, owners and infos that want more than to be read.

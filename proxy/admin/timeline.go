@@ -28,7 +28,7 @@ type timelines struct {
 // A happening is an event, or several refusals in a row. Its name is that of its timeline.
 type happening struct {
 	kind                locks.EventKind
-	handed              bool
+	handed, shared      bool
 	holds, times        int32
 	at                  time.Time
 	owner, client, says string
@@ -50,13 +50,13 @@ func (t *timelines) add(e locks.Event) {
 		return
 	}
 	h := happening{
-		kind: e.Kind, handed: e.Handed, holds: int32(e.Holds), times: 1, at: e.At,
+		kind: e.Kind, handed: e.Handed, shared: e.Shared, holds: int32(e.Holds), times: 1, at: e.At,
 		owner: kept(e.Owner), client: kept(e.Client), says: kept(e.Why), fence: e.Fence, waited: e.Waited,
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all, _ := t.lru.Get(e.Key)
-	if n := len(all); n > 0 && h.kind == locks.EventRefused && all[n-1].kind == locks.EventRefused {
+	if n := len(all); n > 0 && h.kind == locks.EventRefused && all[n-1].kind == locks.EventRefused && h.shared == all[n-1].shared {
 		h.times += all[n-1].times
 		all[n-1] = h
 		return
@@ -96,6 +96,7 @@ type happeningView struct {
 	Fence  string   `json:"fence"` // empty: not known
 	Waited int64    `json:"waited_ms"`
 	Handed bool     `json:"handed,omitempty"` // it was next in line, and told of a release
+	Shared bool     `json:"shared,omitempty"` // its owner reads
 	Holds  int      `json:"holds"`
 	Times  int      `json:"times"` // refusals in a row, of which this is the last
 	Says   string   `json:"says"`
@@ -107,12 +108,12 @@ func (t *timelines) view(k locks.Key, fence int64) (views []happeningView, holde
 	for _, h := range t.of(k) {
 		v := happeningView{
 			Kind: string(h.kind), Ago: sinceMillis(h.at), Owner: short(h.owner), Client: short(h.client), Waited: millis(h.waited),
-			Handed: h.handed, Holds: int(h.holds), Times: int(h.times), Says: shown(h.says),
+			Handed: h.handed, Shared: h.shared, Holds: int(h.holds), Times: int(h.times), Says: shown(h.says),
 		}
 		if h.fence != 0 {
 			v.Fence = strconv.FormatInt(h.fence, 10)
 		}
-		if h.kind == locks.EventGranted && h.fence == fence {
+		if h.kind == locks.EventGranted && !h.shared && h.fence == fence {
 			holder = v.Client.Text
 		}
 		views = append(views, v)

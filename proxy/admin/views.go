@@ -120,6 +120,8 @@ type lockView struct {
 	Session   bool     `json:"session"`
 	Open      bool     `json:"open,omitempty"` // it has no end
 	Waiters   int      `json:"waiters"`
+	Readers   int      `json:"readers,omitempty"`
+	Read      bool     `json:"read,omitempty"` // it is only read: of its owner nothing is known
 	Votes     int      `json:"votes"`
 	Of        int      `json:"of"` // nodes there are
 }
@@ -137,6 +139,8 @@ type detailView struct {
 	Holds   []holdView   `json:"holds"` // the oldest first
 	Needed  int          `json:"needed"`
 	Nodes   []voteView   `json:"nodes"`
+	Readers []readerView `json:"readers"` // those whose leases end last
+	Reading int          `json:"reading"`
 	Waiters []waiterView `json:"waiters"` // the first
 	Waiting int          `json:"waiting"`
 	Why     []string     `json:"why"` // the lines of LOCKCTL WHY
@@ -154,6 +158,14 @@ type holdView struct {
 }
 
 const detailHolds = 10
+
+// A readerView is one who reads the lock.
+type readerView struct {
+	Owner textView `json:"owner"`
+	Left  int64    `json:"left_ms"`
+}
+
+const detailReaders = 50
 
 // A voteView is one node's answer about a lock.
 type voteView struct {
@@ -238,7 +250,7 @@ func viewLock(h locks.Holding, nodes int) lockView {
 	return lockView{
 		ID: nameID(h.Key), DB: h.DB, Name: short(h.Name), Owner: shortOwner(h.Owner), Adopted: adopted(h.Owner), Info: short(h.Info),
 		Fence: strconv.FormatInt(h.Fence, 10), Holds: h.Holds, Held: millis(h.Held), Remaining: millis(h.Remaining),
-		Here: h.Here, Waited: millis(h.Waited), Session: h.Session, Open: h.Open, Waiters: h.Waiters, Votes: h.Votes, Of: nodes,
+		Here: h.Here, Waited: millis(h.Waited), Session: h.Session, Open: h.Open, Waiters: h.Waiters, Readers: h.Readers, Read: h.Owner == "" && h.Readers > 0, Votes: h.Votes, Of: nodes,
 	}
 }
 
@@ -250,6 +262,7 @@ func viewDetail(n locks.Key, in locks.Inspection, waiters []locks.Waiter, lines 
 	d := detailView{
 		ID: nameID(n), DB: n.DB, Name: shown(n.Name), Held: in.Held, Owner: shownOwner(h.Owner), Adopted: adopted(h.Owner), Info: shown(h.Info),
 		Needed: in.Need, Holds: []holdView{}, Nodes: []voteView{}, Waiters: []waiterView{}, Waiting: len(waiters),
+		Readers: []readerView{}, Reading: max(h.Readers, len(in.Readers)),
 		Why: lockcmd.Explain(in, waiters, err),
 	}
 	if in.Held {
@@ -264,6 +277,9 @@ func viewDetail(n locks.Key, in locks.Inspection, waiters []locks.Waiter, lines 
 	}
 	for _, v := range in.Nodes {
 		d.Nodes = append(d.Nodes, viewVote(v, h.Owner))
+	}
+	for _, r := range in.Readers[:min(len(in.Readers), detailReaders)] {
+		d.Readers = append(d.Readers, readerView{Owner: shortOwner(r.Owner), Left: millis(r.Remaining)})
 	}
 	for _, w := range waiters[:min(len(waiters), detailWaiters)] {
 		d.Waiters = append(d.Waiters, waiterView{
@@ -283,6 +299,8 @@ func viewVote(v locks.NodeView, owner string) voteView {
 		s.Says = shown(v.Standing())
 	case v.Err != nil:
 		s.Says = shown(locks.WhySilent(v.Err))
+	case v.Owner == "" && v.Readers > 0:
+		s.Says = "read by " + strconv.Itoa(v.Readers)
 	case v.Owner == "":
 		s.Says = "free"
 	case v.Owner == owner:

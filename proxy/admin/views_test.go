@@ -2,8 +2,10 @@ package admin
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 )
@@ -29,6 +31,32 @@ func TestViews_AdoptedOwners(t *testing.T) {
 		if err != nil || strings.Contains(string(text), "lpa") || kind == "" && strings.Contains(string(text), "adopted") {
 			t.Errorf("of %q: %v, %s", owner, err, text)
 		}
+	}
+}
+
+// TestViews_Readers: a name that is only read is shown so, with who reads it and for how long; beside a writer its readers are
+// counted. A node where it is read does not say that it is free.
+func TestViews_Readers(t *testing.T) {
+	k := locks.Key{Name: "job"}
+	read := locks.Holding{Key: k, Readers: 60, Remaining: 2 * time.Second}
+	held := locks.Holding{Key: k, Readers: 1, Owner: "me", Fence: 7}
+	if row := viewLock(read, 3); row.Readers != 60 || !row.Read || row.Remaining != 2000 {
+		t.Errorf("the row of a name that is read: %+v", row)
+	}
+	if row := viewLock(held, 3); row.Readers != 1 || row.Read || row.Owner.Text != "me" {
+		t.Errorf("the row of a writer who reads: %+v", row)
+	}
+	in := locks.Inspection{Holding: read, Nodes: []locks.NodeView{{State: locks.NodeVoting, Readers: 60}, {State: locks.NodeVoting}}}
+	in.Readers = slices.Repeat([]locks.ReadBy{{Owner: "r1", Remaining: 1500 * time.Millisecond}}, 60)
+	d := viewDetail(k, in, nil, newTimelines(), nil)
+	if d.Held || d.Reading != 60 || len(d.Readers) != detailReaders || d.Readers[0] != (readerView{Owner: short("r1"), Left: 1500}) {
+		t.Errorf("all about it: %+v", d)
+	}
+	if d.Nodes[0].Says != "read by 60" || d.Nodes[1].Says != "free" {
+		t.Errorf("the nodes say %q and %q", d.Nodes[0].Says, d.Nodes[1].Says)
+	}
+	if text, err := json.Marshal(viewDetail(k, locks.Inspection{Need: 1, Nodes: in.Nodes[1:]}, nil, newTimelines(), nil)); err != nil || !strings.Contains(string(text), `"readers":[],"reading":0`) {
+		t.Errorf("nobody reads: %v, %s", err, text)
 	}
 }
 

@@ -28,6 +28,7 @@ type Lock struct {
 	Held      int64  `json:"held_ms"`
 	Remaining int64  `json:"remaining_ms"`
 	Waiters   int64  `json:"waiters"` // at the proxy that was asked
+	Readers   int64  `json:"readers,omitempty"`
 	Votes     int64  `json:"votes"`
 	Session   bool   `json:"session"` // renewed by the proxy that was asked
 	Adopted   string `json:"adopted,omitempty"`
@@ -79,7 +80,7 @@ func lockOf(v resp.Tree) Lock {
 	return Lock{
 		Name: v.Field("name").Text, Owner: v.Field("owner").Text, Info: v.Field("info").Text, Adopted: v.Field("adopted").Text,
 		Fence: number(v, "fence"), Holds: number(v, "holds"), Held: number(v, "held-ms"), Remaining: number(v, "remaining-ms"),
-		Waiters: number(v, "waiters"), Votes: number(v, "votes"), Session: v.Field("session").Text == "yes",
+		Waiters: number(v, "waiters"), Readers: number(v, "readers"), Votes: number(v, "votes"), Session: v.Field("session").Text == "yes",
 	}
 }
 
@@ -117,10 +118,22 @@ func WriteLocks(w io.Writer, locks []Lock) error {
 		if l.Adopted != "" {
 			by = "adopted " + l.Adopted
 		}
-		rows = append(rows, []string{l.Name, l.Owner, short(l.Held), short(l.Remaining), strconv.FormatInt(l.Holds, 10),
-			strconv.FormatInt(l.Waiters, 10), strconv.FormatInt(l.Votes, 10), strconv.FormatInt(l.Fence, 10), by, l.Info})
+		readers, held := "", l.Holds > 0 // else it is only read, and nothing is known of an owner
+		if l.Readers > 0 {
+			readers = strconv.FormatInt(l.Readers, 10)
+		}
+		rows = append(rows, []string{l.Name, l.Owner, only(held, short(l.Held)), short(l.Remaining), only(held, strconv.FormatInt(l.Holds, 10)), readers,
+			strconv.FormatInt(l.Waiters, 10), only(held, strconv.FormatInt(l.Votes, 10)), only(held, strconv.FormatInt(l.Fence, 10)), by, l.Info})
 	}
-	return table(w, []string{"NAME", "OWNER", "HELD", "LEFT", "HOLDS", "WAITING", "VOTES", "FENCE", "KIND", "INFO"}, rows)
+	return table(w, []string{"NAME", "OWNER", "HELD", "LEFT", "HOLDS", "READERS", "WAITING", "VOTES", "FENCE", "KIND", "INFO"}, rows)
+}
+
+// only is a text if it means something, else nothing.
+func only(means bool, text string) string {
+	if means {
+		return text
+	}
+	return ""
 }
 
 // Why writes what LOCKCTL WHY says of a name.

@@ -20,6 +20,8 @@ export async function showDetail(id) {
   facts(byId("detail-facts"), [["", "asking the nodes"]]);
   byId("detail-nodes").replaceChildren();
   byId("detail-waiters").replaceChildren();
+  byId("detail-readers").replaceChildren();
+  byId("detail-read").hidden = true;
   setText(byId("detail-waiting"), "");
   byId("detail-timeline").replaceChildren();
   byId("detail-axis-figure").hidden = true;
@@ -40,7 +42,7 @@ export async function showDetail(id) {
 function fillDetail(d) {
   const pairs = [["Name", d.name], ["Database", String(d.db)]];
   if (d.held) pairs.push([d.adopted === "hash" ? "Field" : d.adopted ? "Value" : "Owner", d.owner || '""'], ["Client", d.client || "not known to this proxy"], ["Since", clock.format(Date.now() - d.held_ms)], ["Fence", d.fence], ["Info", d.info || "none"]);
-  else pairs.push(["", d.error ? "whether it is held cannot be decided" : "nobody holds it"]);
+  else pairs.push(["", d.error ? "whether it is held cannot be decided" : d.reading > 0 ? "it is only read: others may read it, nobody may write" : "nobody holds it"]);
   if (d.holds.length > 0) pairs.push(["Holds", d.holds.map((h) => "taken " + span(h.taken_ms) + " ago, " + span(h.left_ms + 999) + " left").join("; ")]);
   facts(byId("detail-facts"), pairs);
   showTimeline(d);
@@ -49,6 +51,13 @@ function fillDetail(d) {
     if (n.owner || n.adopted) li.append(", by ", element("bdi", n.owner || '""'), ", fence " + n.fence + ", " + span(n.remaining_ms + 999) + " left");
     byId("detail-nodes").append(li);
   }
+  for (const r of d.readers) {
+    const li = element("li");
+    li.append(element("bdi", whole(r.owner)), " for " + span(r.left_ms + 999) + " at most");
+    byId("detail-readers").append(li);
+  }
+  byId("detail-read").hidden = d.reading === 0;
+  setText(byId("detail-reading"), d.reading > d.readers.length ? "the last " + d.readers.length + " of " + count(d.reading) : "");
   for (const w of d.waiters) {
     const li = element("li");
     li.append(element("bdi", whole(w.owner)), " for " + span(w.waiting_ms) + ", gives up in " + span(w.left_ms + 999));

@@ -43,15 +43,24 @@ export const nameCell = {
 
 const table = new Table("locks", [
   nameCell,
-  textCell("Owner", "text wide", (l) => l.owner),
-  cell("Since", "since", (l) => clock.format(grantedAt(l))),
-  cell("Held", "num", (l) => (gone.has(l.id) ? "" : span(l.held_ms + sinceLocks()))),
+  {
+    label: "Owner",
+    className: "text wide",
+    make: (td) => td.append(element("bdi"), element("span", undefined, "reads")),
+    fill: (td, l) => {
+      setText(td.children[0], whole(l.owner));
+      setText(td.children[1], l.readers ? (l.read ? "" : " and ") + readers(l.readers) : "");
+      td.classList.toggle("none", td.textContent === "");
+    },
+  },
+  cell("Since", "since", (l) => (l.read ? "" : clock.format(grantedAt(l)))),
+  cell("Held", "num", (l) => (gone.has(l.id) || l.read ? "" : span(l.held_ms + sinceLocks()))),
   {
     label: "Waited",
     className: "num",
     fill: (td, l) => {
-      setText(td, l.here ? took(l.waited_ms) : "elsewhere");
-      td.title = l.here ? "" : "Another proxy granted it, or this one before it was started again; only that one knew how long it was waited for.";
+      setText(td, l.read ? "" : l.here ? took(l.waited_ms) : "elsewhere");
+      td.title = l.read || l.here ? "" : "Another proxy granted it, or this one before it was started again; only that one knew how long it was waited for.";
     },
   },
   {
@@ -68,11 +77,11 @@ const table = new Table("locks", [
     label: "Votes",
     className: "num",
     fill: (td, l) => {
-      setText(td, l.votes + "/" + l.of);
-      setClass(td, l.votes < l.of ? "num warn" : "num");
+      setText(td, l.read ? "" : l.votes + "/" + l.of);
+      setClass(td, !l.read && l.votes < l.of ? "num warn" : "num");
     },
   },
-  cell("Fence", "num fence", (l) => l.fence),
+  cell("Fence", "num fence", (l) => (l.read ? "" : l.fence)),
   textCell("Info", "text wide", (l) => l.info),
   {
     label: "",
@@ -87,7 +96,7 @@ const table = new Table("locks", [
       const note = notes.get(l.id);
       setText(td.firstChild, note ? note.text : "");
       const button = td.lastChild;
-      button.hidden = !mayForce || gone.has(l.id);
+      button.hidden = !mayForce || gone.has(l.id) || l.read; // the page takes away the grant of one owner
       button.setAttribute("aria-label", "Take the lock " + whole(l.name) + " away");
       td.classList.toggle("none", button.hidden && !note);
     },
@@ -95,6 +104,8 @@ const table = new Table("locks", [
 ]);
 
 const sinceLocks = () => (locks ? performance.now() - locksAt + locks.age_ms : 0);
+
+export const readers = (n) => (n === 1 ? "1 reader" : count(n) + " readers");
 
 // grantedAt stays the same for a grant, although the durations of its events differ a little.
 function grantedAt(l) {

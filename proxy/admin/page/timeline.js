@@ -6,22 +6,25 @@ import { say, set, shape } from "./spark.js";
 
 // marks are what a happening is called, and the kind of its mark; what another proxy did is not among them.
 const marks = {
-  granted: (h) => [h.holds > 1 ? "held " + h.holds + " times" : h.handed ? "handed over" : "granted", "good"],
-  refused: (h) => [h.times > 1 ? "refused " + count(h.times) + " times, last" : "refused", "quiet"],
-  "given back": (h) => [h.holds > 0 ? "gave one back, " + h.holds + " left" : "given back", "quiet"],
-  left: () => ["given back: its connection ended", "quiet"],
+  granted: (h) => [h.shared ? (h.holds > 1 ? "reads " + h.holds + " times" : "reads") : h.holds > 1 ? "held " + h.holds + " times" : h.handed ? "handed over" : "granted", "good"],
+  refused: (h) => [h.times > 1 ? "refused " + (h.shared ? "to read " : "") + count(h.times) + " times, last" : "refused" + (h.shared ? " to read" : ""), "quiet"],
+  "given back": (h) => [h.holds > 0 ? "gave one back, " + h.holds + " left" : h.shared ? "reads no more" : "given back", "quiet"],
+  left: (h) => [(h.shared ? "reads no more" : "given back") + ": its connection ended", "quiet"],
   forced: () => ["taken away by an operator", "bad"],
-  lost: () => ["lost", "bad"],
+  lost: (h) => [h.shared ? "reading lost" : "lost", "bad"],
 };
 
 const ends = (h) => ["left", "forced", "lost"].includes(h.kind) || (h.kind === "given back" && h.holds === 0);
+
+// ofOne is what happened to the lock of one owner for itself, which the axis shows: readers are many at a time.
+const ofOne = (d) => d.timeline.filter((h) => !h.shared);
 
 // holdings are the times in which somebody had the lock, the oldest first, in ms ago. The end of one that nothing was heard of is the
 // next grant, or what was heard last.
 function holdings(d) {
   const all = [];
   let open = null;
-  for (const h of d.timeline) {
+  for (const h of ofOne(d)) {
     if (h.kind === "granted" && !(open && open.fence === h.fence)) {
       if (open) open.to = h.ago_ms;
       open = { owner: whole(h.owner), fence: h.fence, from: h.ago_ms, to: d.timeline.at(-1).ago_ms, asked: h.ago_ms + h.waited_ms };
@@ -41,8 +44,9 @@ const WIDTH = 1000; // of the drawing
 function drawAxis(d) {
   const svg = byId("detail-axis");
   svg.replaceChildren();
+  const seen = ofOne(d);
   const all = holdings(d);
-  const from = Math.max(0, ...all.map((one) => one.asked), ...d.timeline.map((h) => h.ago_ms));
+  const from = Math.max(0, ...all.map((one) => one.asked), ...seen.map((h) => h.ago_ms));
   byId("detail-axis-figure").hidden = from === 0;
   if (from === 0) return;
   const x = (ago) => WIDTH * (1 - ago / from);
@@ -56,14 +60,14 @@ function drawAxis(d) {
     const waited = x(one.from) - x(one.asked);
     if (waited >= 2) box({ x: x(one.asked), y: 27, width: waited, height: 4 }, "waits", (one.owner || '""') + " waits for " + took(one.asked - one.from));
   });
-  for (const h of d.timeline) {
+  for (const h of seen) {
     const [word, kind] = marks[h.kind](h);
     if (kind === "bad") box({ x: Math.min(x(h.ago_ms), WIDTH - 4) - 2, y: 2, width: 4, height: 28 }, "bad", word);
     else if (h.kind === "refused") box({ x: Math.min(x(h.ago_ms), WIDTH - 3) - 1, y: 2, width: 3, height: 4 }, "quiet", word);
   }
   set(svg, { viewBox: "0 0 " + WIDTH + " 32" });
   svg.removeAttribute("aria-hidden");
-  const bad = d.timeline.filter((h) => marks[h.kind](h)[1] === "bad").length;
+  const bad = seen.filter((h) => marks[h.kind](h)[1] === "bad").length;
   say(svg, "Who had it in the last " + span(from) + ": " + count(all.length) + " in turn, " + count(bad) + " lost or taken away. The list below says it in words.");
   setText(byId("detail-axis-from"), clock.format(Date.now() - from));
 }
