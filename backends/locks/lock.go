@@ -58,7 +58,7 @@ func (s *Service) countDecision(r *Attempt, a Decision, err error) (Decision, er
 	now := s.store.Now()
 	s.top.answered(r.Whole(), a.Granted, now-r.Asked, now)
 	s.tellDecision(r, a, err, now-r.Asked)
-	return s.counters.locked(a, err, now-r.Asked)
+	return s.counters.locked(r.Shared, a, err, now-r.Asked)
 }
 
 func (s *Service) check(r LockRequest) error {

@@ -65,7 +65,7 @@ var lossReasons = [...]string{"expired", "forced", "maxhold", "noquorum", "taken
 
 // counters are what Stats and Report say of the Service itself. They are safe for concurrent use.
 type counters struct {
-	grants, refusals, noQuorum, releases, reentries, failures, repeats, sessionRenewals, sessionMisses atomic.Int64
+	grants, refusals, noQuorum, releases, reentries, failures, repeats, sessionRenewals, sessionMisses, sharedGrants, sharedRefusals atomic.Int64
 
 	triggers [len(triggers)]atomic.Int64
 	losses   [len(lossReasons)]atomic.Int64
@@ -95,14 +95,17 @@ func (k *Keepalive) count() (sessions, holds int) {
 	return k.sessions, k.holds
 }
 
-// locked counts the answer to a LOCK that took this long.
-func (c *counters) locked(a Decision, err error, took time.Duration) (Decision, error) {
+// locked counts the answer to a LOCK, of a reader if shared, that took this long.
+func (c *counters) locked(shared bool, a Decision, err error, took time.Duration) (Decision, error) {
 	switch {
 	case err != nil:
 		c.failures.Add(1)
 		c.failed(err)
 	case a.Granted:
 		c.grants.Add(1)
+		if shared {
+			c.sharedGrants.Add(1)
+		}
 		c.triggers[a.trigger].Add(1)
 		if a.Grant.Holds > 1 {
 			c.reentries.Add(1)
@@ -110,6 +113,9 @@ func (c *counters) locked(a Decision, err error, took time.Duration) (Decision, 
 		c.grantWait.Observe(took)
 	default:
 		c.refusals.Add(1)
+		if shared {
+			c.sharedRefusals.Add(1)
+		}
 		c.refusalWait.Observe(took)
 	}
 	return a, err

@@ -85,6 +85,12 @@ func TestMetrics(t *testing.T) {
 	take(t, d.locks, "a", "me")
 	take(t, d.locks, "a", "you")
 	take(t, d.locks, "b", "you")
+	for name, granted := range map[string]bool{"a": false, "c": true} {
+		a, err := d.locks.Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: name}, Owner: "reader", TTL: 30 * time.Second, Shared: true})
+		if err != nil || a.Granted != granted {
+			t.Fatal(name, a, err)
+		}
+	}
 	if _, err := d.locks.Unlock(t.Context(), locks.UnlockRequest{Key: locks.Key{Name: "b"}, Owner: "you"}); err != nil {
 		t.Fatal(err)
 	}
@@ -103,17 +109,19 @@ func TestMetrics(t *testing.T) {
 		{"lockproxy_upstream_connections", `{kind="shared"}`, "1", "1"},
 		{"lockproxy_upstream_errors_total", `{error="NOAUTH"}`, "0", "0"},
 		{"lockproxy_upstream_queued_bytes", "", "0", "0"},
-		{"lockproxy_lock_requests_total", `{outcome="granted"}`, "0", "3"},
-		{"lockproxy_lock_requests_total", `{outcome="refused"}`, "0", "1"},
+		{"lockproxy_lock_requests_total", `{outcome="granted"}`, "0", "4"},
+		{"lockproxy_lock_requests_total", `{outcome="refused"}`, "0", "2"},
+		{"lockproxy_lock_shared_requests_total", `{outcome="granted"}`, "0", "1"},
+		{"lockproxy_lock_shared_requests_total", `{outcome="refused"}`, "0", "1"},
 		{"lockproxy_lock_requests_total", `{outcome="failed"}`, "0", "0"},
-		{"lockproxy_lock_grants_total", `{ground="at_once"}`, "0", "3"},
+		{"lockproxy_lock_grants_total", `{ground="at_once"}`, "0", "4"},
 		{"lockproxy_lock_reentries_total", "", "0", "1"},
 		{"lockproxy_lock_releases_total", "", "0", "1"},
-		{"lockproxy_lock_wait_seconds_count", `{outcome="granted"}`, "0", "3"},
-		{"lockproxy_lock_wait_seconds_bucket", `{outcome="refused",le="+Inf"}`, "0", "1"},
+		{"lockproxy_lock_wait_seconds_count", `{outcome="granted"}`, "0", "4"},
+		{"lockproxy_lock_wait_seconds_bucket", `{outcome="refused",le="+Inf"}`, "0", "2"},
 		{"lockproxy_lock_hold_seconds_count", "", "0", "1"},
-		{"lockproxy_lock_rounds_total", `{outcome="granted",question="acquire"}`, "0", "3"},
-		{"lockproxy_lock_rounds_total", `{outcome="held",question="acquire"}`, "0", "1"},
+		{"lockproxy_lock_rounds_total", `{outcome="granted",question="acquire"}`, "0", "4"},
+		{"lockproxy_lock_rounds_total", `{outcome="held",question="acquire"}`, "0", "2"},
 		{"lockproxy_lock_nodes_voting", "", "3", "3"},
 		{"lockproxy_lock_nodes_quorum", "", "2", "2"},
 		{"lockproxy_lock_node_up", first + `}`, "1", "1"},
