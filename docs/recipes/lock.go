@@ -31,10 +31,11 @@ type Grant struct {
 }
 
 // Lock takes the name, waiting for it as long as wait says, or returns a *Held.
-func Lock(ctx context.Context, rdb *redis.Client, name string, ttl, wait time.Duration) (*Grant, error) {
+func Lock(ctx context.Context, rdb *redis.Client, name string, ttl, wait time.Duration, options ...any) (*Grant, error) {
 	owner := rand.Text()
-	reply, err := rdb.Do(ctx, "LOCK", name, ttl.Milliseconds(), "OWNER", owner,
-		"WAIT", wait.Milliseconds(), "REQ", owner, "RETRYAFTER").Slice()
+	command := []any{"LOCK", name, ttl.Milliseconds(), "OWNER", owner,
+		"WAIT", wait.Milliseconds(), "REQ", owner, "RETRYAFTER"}
+	reply, err := rdb.Do(ctx, append(command, options...)...).Slice()
 	if err != nil {
 		return nil, err
 	}

@@ -339,3 +339,61 @@ func TestRecipeFenceRedis(t *testing.T) {
 		t.Errorf("the account has %v", got)
 	}
 }
+
+// TestRecipeFenceShared: data refuses a writer that was paused until others have read, and a reader that was paused until
+// another has written; whoever is not late is served.
+func TestRecipeFenceShared(t *testing.T) {
+	t.Parallel()
+	r := redistest.StartRig(t, 3, 1)
+	rdb, ctx := recipeClient(t, r.Addr()), t.Context()
+	taken := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(what, err)
+		}
+	}
+	write := func() *recipes.Grant {
+		g, err := recipes.Lock(ctx, rdb, "prices", 100*time.Millisecond, time.Minute)
+		taken("a writer", err)
+		return g
+	}
+	read := func(ttl time.Duration) *recipes.Reading {
+		g, err := recipes.LockShared(ctx, rdb, "prices", ttl, time.Minute)
+		taken("a reader", err)
+		return g
+	}
+	gets := func(what string, r *recipes.Reading, want string, wanted error) {
+		t.Helper()
+		if got, err := r.Get(ctx, "shop", "apple"); got != want || !errors.Is(err, wanted) {
+			t.Errorf("%s reads %q, %v; want %q, %v", what, got, err, want, wanted)
+		}
+	}
+	puts := func(what string, g *recipes.Grant, value string, wanted error) {
+		t.Helper()
+		if err := g.Put(ctx, "shop", "apple", value); !errors.Is(err, wanted) {
+			t.Errorf("%s: %v, want %v", what, err, wanted)
+		}
+	}
+	first := write()
+	puts("the first writer", first, "1", nil)
+	puts("the same once more", first, "2", nil)
+	const short, long = 100 * time.Millisecond, 30 * time.Second
+	one, other := read(short), read(short) // once the first writer's lease is over
+	gets("a reader", one, "2", nil)
+	puts("the first writer, late", first, "3", recipes.ErrStale)
+	gets("a reader that shares the number", other, "2", nil)
+	second := write()
+	gets("a reader, late, but nobody has written", one, "2", nil)
+	puts("the second writer", second, "4", nil)
+	gets("a reader, late", one, "", recipes.ErrStale)
+	taken("where nobody reads", second.Put(ctx, "market", "pear", "5"))
+	if err := first.Put(ctx, "market", "pear", "6"); !errors.Is(err, recipes.ErrStale) {
+		t.Errorf("the first writer, late, where nobody reads: %v", err)
+	}
+	last := read(long)
+	gets("a reader afterwards", last, "4", nil)
+	taken("to read no more", last.Unlock(ctx))
+	next, err := recipes.Lock(ctx, rdb, "prices", long, 0)
+	taken("a writer, at once", err)
+	puts("a writer afterwards", next, "7", nil)
+}
