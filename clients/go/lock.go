@@ -24,7 +24,7 @@ var (
 type Lock struct {
 	Name  string
 	Owner string
-	Fence int64 // larger than that of every earlier holder of the name
+	Fence int64 // larger than that of every earlier holder of the name; with Shared not smaller, see the README
 
 	client Client
 	conn   Conn // of the session; nil: none
@@ -90,7 +90,7 @@ func (l *Lock) Release(ctx context.Context) error {
 
 func (l *Lock) release() {
 	defer close(l.released)
-	err := unlock(l.client, l.Name, l.Owner, l.Until())
+	err := unlock(l.client, l.Name, l.Owner, l.opts.Shared, l.Until())
 	l.closeConn()
 	switch lost := l.Err(); {
 	case lost != nil:
@@ -206,7 +206,11 @@ func (l *Lock) renew() (a renewal) {
 	ctx, cancel := context.WithDeadline(context.Background(), l.Until())
 	defer cancel()
 	a.asked = time.Now()
-	reply, err := l.client.Do(ctx, "RENEW", l.Name, millis(l.opts.TTL), l.Owner, "FENCE", strconv.FormatInt(l.Fence, 10))
+	args := []string{"RENEW", l.Name, millis(l.opts.TTL), l.Owner, "FENCE", strconv.FormatInt(l.Fence, 10)}
+	if l.opts.Shared {
+		args = append(args, "SHARED")
+	}
+	reply, err := l.client.Do(ctx, args...)
 	ms, ok := reply.(int64)
 	if a.err = err; err == nil && !ok {
 		a.err = fmt.Errorf("no answer of a lockproxy to RENEW: %v", reply)

@@ -137,6 +137,19 @@ func TestLock_Until(t *testing.T) {
 	})
 }
 
+// TestLock_Shared: all that a reader sends says so.
+func TestLock_Shared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(holding)
+		l, _ := hold(t, f, Options{Shared: true})
+		time.Sleep(11 * time.Second)
+		if err := l.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		f.want(t, "0.0 LOCK job 30000 OWNER A REQ A SHARED", "10.0 RENEW job 30000 A FENCE 7 SHARED", "11.0 UNLOCK job A REQ A SHARED")
+	})
+}
+
 // TestLock_Session is held as long as its connection is there and answers.
 func TestLock_Session(t *testing.T) {
 	tests := []struct {

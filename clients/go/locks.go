@@ -96,6 +96,9 @@ type Options struct {
 	TTL  time.Duration // of the lease, what the proxy allows: 100 ms to 60 s unless set otherwise; 0: 30 s
 	Wait time.Duration // for the lock while another has it; 0: ask once; negative: until the context ends
 
+	// Shared is for who only reads: others may read at the same time, and nobody has the lock without Shared. All proxies must know it.
+	Shared bool
+
 	// Session binds the lock to a connection of its own: lockproxy renews it, and frees it within
 	// milliseconds when this process dies. It is lost with the connection.
 	Session bool
@@ -198,7 +201,7 @@ func (r *request) take(ctx context.Context) (l *Lock, err error) {
 		switch {
 		case r.unsure && l == nil:
 			r.closeConn()
-			go unlock(r.client, r.name, r.owner, r.asked.Add(r.TTL))
+			go unlock(r.client, r.name, r.owner, r.Shared, r.asked.Add(r.TTL))
 		case r.conn != nil && !r.Session:
 			r.idle.put(r.conn)
 		case l == nil:
@@ -242,6 +245,9 @@ func (r *request) take(ctx context.Context) (l *Lock, err error) {
 // behind it, over a connection of its own.
 func (r *request) ask(ctx context.Context, first bool, left time.Duration) (any, error) {
 	args := []string{"LOCK", r.name, millis(r.TTL), "OWNER", r.owner, "REQ", r.owner}
+	if r.Shared {
+		args = append(args, "SHARED")
+	}
 	if r.Info != "" {
 		args = append(args, "INFO", r.Info)
 	}
@@ -281,7 +287,7 @@ func (r *request) granted(reply any) (*Lock, error) {
 		l.start()
 		return l, nil
 	}
-	go unlock(r.client, r.name, r.owner, r.asked.Add(r.TTL))
+	go unlock(r.client, r.name, r.owner, r.Shared, r.asked.Add(r.TTL))
 	r.owner = rand.Text() // the request has been used up
 	return nil, errLate
 }
@@ -312,10 +318,14 @@ func (r *request) failure(err error) error {
 }
 
 // unlock gives back what the owner has, or may have, and tries until the given time, at least once.
-func unlock(c Client, name, owner string, until time.Time) error {
+func unlock(c Client, name, owner string, shared bool, until time.Time) error {
+	args := []string{"UNLOCK", name, owner, "REQ", owner}
+	if shared {
+		args = append(args, "SHARED")
+	}
 	for {
 		ctx, cancel := context.WithDeadline(context.Background(), latest(until, time.Now().Add(minAnswer)))
-		_, err := c.Do(ctx, "UNLOCK", name, owner, "REQ", owner)
+		_, err := c.Do(ctx, args...)
 		cancel()
 		if err == nil || !again(err) || !time.Now().Before(until) {
 			return err

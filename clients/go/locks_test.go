@@ -35,6 +35,14 @@ func TestAcquire_Asks(t *testing.T) {
 			"0.0 LOCK job 30000 OWNER A REQ A INFO why"},
 		{"a session", Options{Session: true, MaxHold: time.Minute}, 1, []any{grant(7, 29*time.Second)}, nil,
 			"own 0.0 LOCK job 30000 OWNER A REQ A SESSION ONLOSS CLOSE MAXHOLD 60000"},
+		{"a reader", Options{Shared: true, Info: "why", NoRenew: true}, 0, []any{grant(7, time.Second)}, nil,
+			"0.0 LOCK job 30000 OWNER A REQ A SHARED INFO why"},
+		{"a reader, not answered", Options{Shared: true}, 0, []any{errBroken, int64(1)}, errBroken,
+			"0.0 LOCK job 30000 OWNER A REQ A SHARED\n0.0 UNLOCK job A REQ A SHARED"},
+		{"a reader, over before it came", Options{Shared: true, Wait: time.Second, NoRenew: true}, 1, []any{grant(7, 0), int64(1), grant(8, time.Second)}, nil,
+			"0.0 LOCK job 30000 OWNER A REQ A SHARED\n" +
+				"0.0 UNLOCK job A REQ A SHARED\n" +
+				"own 0.1 LOCK job 30000 OWNER B REQ B SHARED WAIT 900"},
 		{"a session, refused", Options{Session: true}, 1, []any{nil}, ErrNotAcquired,
 			"own 0.0 LOCK job 30000 OWNER A REQ A SESSION ONLOSS CLOSE"},
 		{"no permission", Options{Wait: time.Minute}, 0, []any{noPermission}, noPermission,

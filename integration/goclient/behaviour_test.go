@@ -117,6 +117,39 @@ func TestRenewed(t *testing.T) {
 	})
 }
 
+// TestShared: readers have the name at the same time, for longer than a lease, and keep a writer out until the last of them has gone; the
+// writer keeps readers out.
+func TestShared(t *testing.T) {
+	t.Parallel()
+	s := startSite(t)
+	s.eachKind(t, settings{}, func(t *testing.T, open func() *client, name string) {
+		one, other, writer := open(), open(), open()
+		reader := lockproxy.Options{TTL: 3 * time.Second, Shared: true}
+		first := one.mustAcquire(t, name, reader)
+		bound := reader
+		bound.Session = true
+		second := other.mustAcquire(t, name, bound)
+		began := first.Until()
+		eventually(t, "a lease and a half", func() bool { return time.Since(began) > 1500*time.Millisecond })
+		writer.wantHeld(t, name, lockproxy.Options{})
+		if err := first.Release(t.Context()); err != nil {
+			t.Error("the first reader: ", err)
+		}
+		writer.wantHeld(t, name, lockproxy.Options{})
+		if err := second.Release(t.Context()); err != nil {
+			t.Error("the second reader: ", err)
+		}
+		w := writer.mustAcquire(t, name, lockproxy.Options{})
+		if w.Fence <= first.Fence || w.Fence <= second.Fence {
+			t.Errorf("fence %d of the writer, after %d and %d of readers", w.Fence, first.Fence, second.Fence)
+		}
+		one.wantHeld(t, name, reader)
+		if err := w.Release(t.Context()); err != nil {
+			t.Error("the writer: ", err)
+		}
+	})
+}
+
 // TestWaiting_KeepsItsPlace: who asks again, as a long wait is asked for in pieces, does not go to the end of the line. The client
 // has one connection for all of its other commands, which are answered meanwhile.
 func TestWaiting_KeepsItsPlace(t *testing.T) {
