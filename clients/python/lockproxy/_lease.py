@@ -61,9 +61,10 @@ class Request:
     """One acquisition. Its owner is new, and the id of its LOCK and UNLOCK as well, so that either counts
     once, however often it is sent."""
 
-    def __init__(self, name, ttl: float, session: bool, max_hold: float | None, info: str):
+    def __init__(self, name, ttl: float, session: bool, max_hold: float | None, info: str, shared: bool = False):
         self.name, self.ttl, self.owner = name, ttl, secrets.token_hex(16)
-        self._lock = ["LOCK", name, milliseconds(ttl), "OWNER", self.owner, "REQ", self.owner]
+        self._shared = ["SHARED"] if shared else []
+        self._lock = ["LOCK", name, milliseconds(ttl), "OWNER", self.owner, "REQ", self.owner, *self._shared]
         if info:
             self._lock += ["INFO", info]
         if session:
@@ -75,10 +76,10 @@ class Request:
         return self._lock + (["WAIT", milliseconds(wait)] if wait > 0 else [])
 
     def renew(self, fence: int) -> list:
-        return ["RENEW", self.name, milliseconds(self.ttl), self.owner, "FENCE", fence]
+        return ["RENEW", self.name, milliseconds(self.ttl), self.owner, *self._shared, "FENCE", fence]
 
     def unlock(self) -> list:
-        return ["UNLOCK", self.name, self.owner, "REQ", self.owner]
+        return ["UNLOCK", self.name, self.owner, *self._shared, "REQ", self.owner]
 
 
 class Lease:

@@ -74,6 +74,22 @@ class Tests:
         await again.release()
         self.assertIsNone(self.look.holder(self.name))
 
+    async def test_readers(self):
+        """They have it at the same time, each renewed, and keep a writer out until the last has gone, who keeps them out."""
+        first = await self.locks.acquire(self.name, ttl=LONG / 10, shared=True)
+        second = await self.locks.acquire(self.name, ttl=LONG, shared=True, session=True)
+        valid_until = first.valid_until
+        await until(lambda: first.valid_until > valid_until, "it is not renewed")
+        self.assertIsNone(await self.locks.acquire(self.name))
+        await first.release()
+        self.assertIsNone(await self.locks.acquire(self.name))
+        await second.release()
+        async with self.locks.lock(self.name, ttl=LONG) as writer:
+            self.assertGreater(writer.fence, max(first.fence, second.fence))
+            self.assertIsNone(await self.locks.acquire(self.name, shared=True))
+        async with self.locks.lock(self.name, shared=True) as reader:
+            self.assertGreaterEqual(reader.fence, writer.fence)
+
     async def test_decorator(self):
         @self.locks.lock(self.name)
         async def work(seen):

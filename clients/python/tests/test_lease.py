@@ -111,6 +111,12 @@ class RequestTest(unittest.TestCase):
         self.assertEqual(Request("job", 1, True, None, "").lock(2)[-5:], ["SESSION", "ONLOSS", "CLOSE", "WAIT", 2000])
         self.assertEqual(Request("job", 1, True, 60, "").lock(0)[-2:], ["MAXHOLD", 60000])
 
+    def test_a_reader_says_so_each_time(self):
+        r = Request("job", 1.5, False, None, "", True)
+        self.assertEqual(r.lock(2), ["LOCK", "job", 1500, "OWNER", r.owner, "REQ", r.owner, "SHARED", "WAIT", 2000])
+        self.assertEqual(r.renew(7), ["RENEW", "job", 1500, r.owner, "SHARED", "FENCE", 7])
+        self.assertEqual(r.unlock(), ["UNLOCK", "job", r.owner, "SHARED", "REQ", r.owner])
+
     def test_an_owner_is_used_once(self):
         self.assertNotEqual(Request("job", 1, False, None, "").owner, Request("job", 1, False, None, "").owner)
 

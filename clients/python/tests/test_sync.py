@@ -68,6 +68,22 @@ class Tests:
         again.release()
         self.assertIsNone(self.look.holder(self.name))
 
+    def test_readers(self):
+        """They have it at the same time, each renewed, and keep a writer out until the last has gone, who keeps them out."""
+        first = self.locks.acquire(self.name, ttl=LONG / 10, shared=True)
+        second = self.locks.acquire(self.name, ttl=LONG, shared=True, session=True)
+        valid_until = first.valid_until
+        until(lambda: first.valid_until > valid_until, "it is not renewed")
+        self.assertIsNone(self.locks.acquire(self.name))
+        first.release()
+        self.assertIsNone(self.locks.acquire(self.name))
+        second.release()
+        with self.locks.lock(self.name, ttl=LONG) as writer:
+            self.assertGreater(writer.fence, max(first.fence, second.fence))
+            self.assertIsNone(self.locks.acquire(self.name, shared=True))
+        with self.locks.lock(self.name, shared=True) as reader:
+            self.assertGreaterEqual(reader.fence, writer.fence)
+
     def test_decorator(self):
         @self.locks.lock(self.name)
         def work(seen):
