@@ -33,6 +33,8 @@ export interface LockOptions {
   maxHold?: number
   /** Binds the lock to a connection of its own: it is free milliseconds after this process has died, whatever the ttl. */
   session?: boolean
+  /** For who only reads: others may read at the same time, and nobody has the lock for itself. All proxies must know it. */
+  shared?: boolean
   /** Is called once when the lock is lost. */
   onLost?: (loss: LockLost) => void
   /** What LOCKCTL and the page show beside the owner. */
@@ -66,7 +68,7 @@ export class Locks {
 export interface Lock extends AsyncDisposable {
   readonly name: string | Buffer
   readonly owner: string
-  /** A number that is larger with every new holder of the name. */
+  /** A number that is larger with every new holder of the name; with shared not smaller. */
   readonly fence: number
   /** Until when, of performance.now(), it is safe to work; later after each renewal. */
   readonly validUntil: number

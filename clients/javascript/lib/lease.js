@@ -79,11 +79,12 @@ export class Request {
    * @param {string | Buffer} name
    * @param {import('../index.js').LockOptions} options
    */
-  constructor(name, { ttl = 30_000, session = false, maxHold, info }) {
+  constructor(name, { ttl = 30_000, session = false, maxHold, info, shared = false }) {
     this.name = name
     this.ttl = ttl
     this.owner = randomBytes(16).toString('hex')
-    this.lockArgs = ['LOCK', name, time(ttl), 'OWNER', this.owner, 'REQ', this.owner]
+    this.shared = shared ? ['SHARED'] : []
+    this.lockArgs = ['LOCK', name, time(ttl), 'OWNER', this.owner, 'REQ', this.owner, ...this.shared]
     if (info) this.lockArgs.push('INFO', info)
     if (session) this.lockArgs.push('SESSION', 'ONLOSS', 'CLOSE')
     if (session && maxHold !== undefined) this.lockArgs.push('MAXHOLD', time(maxHold))
@@ -96,11 +97,11 @@ export class Request {
 
   /** @param {number} fence */
   renew(fence) {
-    return ['RENEW', this.name, time(this.ttl), this.owner, 'FENCE', String(fence)]
+    return ['RENEW', this.name, time(this.ttl), this.owner, ...this.shared, 'FENCE', String(fence)]
   }
 
   unlock() {
-    return ['UNLOCK', this.name, this.owner, 'REQ', this.owner]
+    return ['UNLOCK', this.name, this.owner, ...this.shared, 'REQ', this.owner]
   }
 }
 

@@ -52,6 +52,24 @@ const tests = {
     assert.equal(await look.holder(name), null)
   },
 
+  /** They have it at the same time, each renewed, and keep a writer out until the last has gone, who keeps them out. */
+  async 'readers'({ locks, name }) {
+    const first = await locks.acquire(name, { ...HOLD, ttl: LONG / 10, shared: true })
+    const second = await locks.acquire(name, { ...HOLD, shared: true, session: true })
+    const { validUntil } = first
+    await until(() => first.validUntil > validUntil, 'it is not renewed')
+    await refused(locks, name)
+    await first.release()
+    await refused(locks, name)
+    await second.release()
+    const written = await locks.using(name, HOLD, async writer => {
+      assert.equal(await locks.acquire(name, { shared: true }), null)
+      return writer.fence
+    })
+    assert.ok(written > first.fence && written > second.fence)
+    await locks.using(name, { ...HOLD, shared: true }, reader => assert.ok(reader.fence >= written))
+  },
+
   /** One client has three who wait for longer than its timeout, while it goes on with its other work. Asking again and again does not cost a place. */
   async 'served in turn'({ connect, link, locks: others, look, name }, kind) {
     for (let tries = 0; tries < 5; tries++) { // who is kept from asking again for 2 s, on a busy machine, may lose its place
