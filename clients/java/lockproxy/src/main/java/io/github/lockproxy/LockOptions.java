@@ -13,10 +13,11 @@ import java.util.function.Consumer;
  * @param session whether it is bound to a connection of its own, and free milliseconds after the holder has died
  * @param onLost is called once, in a thread of its own, with the reason when the lock is lost; may be null
  * @param info what LOCKCTL and the page show beside the owner; may be null
+ * @param shared for who only reads: others may read at the same time, and nobody has the lock for itself; all proxies must know it
  */
-public record LockOptions(Duration ttl, Duration waitTime, boolean renew, Duration maxHold, boolean session, Consumer<String> onLost, String info) {
+public record LockOptions(Duration ttl, Duration waitTime, boolean renew, Duration maxHold, boolean session, Consumer<String> onLost, String info, boolean shared) {
     /** A ttl of 30 s, no wait. */
-    public static final LockOptions DEFAULT = new LockOptions(Duration.ofSeconds(30), Duration.ZERO, true, null, false, null, null);
+    public static final LockOptions DEFAULT = new LockOptions(Duration.ofSeconds(30), Duration.ZERO, true, null, false, null, null, false);
 
     public LockOptions {
         if (ttl.isNegative() || ttl.isZero()) throw new IllegalArgumentException("a ttl of " + ttl);
@@ -29,30 +30,34 @@ public record LockOptions(Duration ttl, Duration waitTime, boolean renew, Durati
     }
 
     public LockOptions withTtl(Duration ttl) {
-        return new LockOptions(ttl, waitTime, renew, maxHold, session, onLost, info);
+        return new LockOptions(ttl, waitTime, renew, maxHold, session, onLost, info, shared);
     }
 
     public LockOptions withWaitTime(Duration waitTime) {
-        return new LockOptions(ttl, waitTime, renew, maxHold, session, onLost, info);
+        return new LockOptions(ttl, waitTime, renew, maxHold, session, onLost, info, shared);
     }
 
     public LockOptions withRenew(boolean renew) {
-        return new LockOptions(ttl, waitTime, renew, maxHold, session, onLost, info);
+        return new LockOptions(ttl, waitTime, renew, maxHold, session, onLost, info, shared);
     }
 
     public LockOptions withMaxHold(Duration maxHold) {
-        return new LockOptions(ttl, waitTime, renew, maxHold, session, onLost, info);
+        return new LockOptions(ttl, waitTime, renew, maxHold, session, onLost, info, shared);
     }
 
     public LockOptions withSession(boolean session) {
-        return new LockOptions(ttl, waitTime, renew, maxHold, session, onLost, info);
+        return new LockOptions(ttl, waitTime, renew, maxHold, session, onLost, info, shared);
     }
 
     public LockOptions withOnLost(Consumer<String> onLost) {
-        return new LockOptions(ttl, waitTime, renew, maxHold, session, onLost, info);
+        return new LockOptions(ttl, waitTime, renew, maxHold, session, onLost, info, shared);
     }
 
     public LockOptions withInfo(String info) {
-        return new LockOptions(ttl, waitTime, renew, maxHold, session, onLost, info);
+        return new LockOptions(ttl, waitTime, renew, maxHold, session, onLost, info, shared);
+    }
+
+    public LockOptions withShared(boolean shared) {
+        return new LockOptions(ttl, waitTime, renew, maxHold, session, onLost, info, shared);
     }
 }

@@ -40,6 +40,7 @@ final class Request {
 
     List<String> lock(long wait) {
         var words = new ArrayList<>(List.of("LOCK", name, ms(options.session() ? ttl : Math.min(ttl, maxHold())), "OWNER", owner, "REQ", owner));
+        if (options.shared()) words.add("SHARED");
         if (options.info() != null) words.addAll(List.of("INFO", options.info()));
         if (options.session()) {
             words.addAll(List.of("SESSION", "ONLOSS", "CLOSE"));
@@ -50,7 +51,14 @@ final class Request {
     }
 
     List<String> renew(long fence, long ttl) {
-        return List.of("RENEW", name, ms(ttl), owner, "FENCE", Long.toString(fence));
+        return words("RENEW", name, ms(ttl), owner, "FENCE", Long.toString(fence));
+    }
+
+    /** The words of a command, which a reader ends with SHARED. */
+    private List<String> words(String... words) {
+        var all = new ArrayList<>(List.of(words));
+        if (options.shared()) all.add("SHARED");
+        return all;
     }
 
     /** Sends UNLOCK until it is answered, or the time of System.nanoTime() has come; at least once. */
@@ -61,7 +69,7 @@ final class Request {
     }
 
     private void unlock(Client client, long until, CompletableFuture<Object> done) {
-        client.send(List.of("UNLOCK", name, owner, "REQ", owner), client.timeout()).whenComplete((answer, failure) -> {
+        client.send(words("UNLOCK", name, owner, "REQ", owner), client.timeout()).whenComplete((answer, failure) -> {
             if (failure == null) {
                 done.complete(answer);
             } else if (!Client.isTransient(Client.cause(failure)) || System.nanoTime() - until >= 0) {

@@ -111,6 +111,27 @@ class LocksTest {
         assertNull(look.holder(name));
     }
 
+    /** They have it at the same time, each renewed, and keep a writer out until the last has gone, who keeps them out. */
+    @ParameterizedTest
+    @EnumSource
+    void readers(Kind kind) throws Exception {
+        Locks locks = connect(kind);
+        LockOptions reader = LONG.withShared(true);
+        Lock first = locks.acquire(name, reader.withTtl(World.LONG.dividedBy(10)));
+        Lock second = locks.acquire(name, reader.withSession(true));
+        long validUntil = first.validUntil();
+        World.until(() -> first.validUntil() > validUntil, "it is not renewed");
+        assertNull(locks.tryAcquire(name, ONCE));
+        first.release();
+        assertNull(locks.tryAcquire(name, ONCE));
+        second.release();
+        try (Lock writer = locks.acquire(name, LONG)) {
+            assertTrue(writer.fence() > first.fence() && writer.fence() > second.fence());
+            assertNull(locks.tryAcquire(name, ONCE.withShared(true)));
+        }
+        locks.acquire(name, reader).release();
+    }
+
     /** Each waits for longer than its client's timeout, and asks again and again: that does not cost it its place, and holds up nothing else. */
     @ParameterizedTest
     @EnumSource
