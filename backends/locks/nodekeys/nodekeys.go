@@ -54,12 +54,15 @@ func Pattern(prefix, db string) string {
 	return Literal(prefix) + "lock[:r]" + db + ":"
 }
 
-// ParseRecord is the name that a key which Pattern has found is of; ok is false where it is another key.
-func ParseRecord(prefix, key string) (k locks.Key, ok bool) {
-	if tail, readers := strings.CutPrefix(key, prefix+"lockr"); readers {
+// ParseRecord is the name that a key which Pattern has found is of, and whether it is that of the set of its readers; ok is
+// false where it is another key.
+func ParseRecord(prefix, key string) (k locks.Key, set, ok bool) {
+	tail, set := strings.CutPrefix(key, prefix+"lockr")
+	if set {
 		key = Prefix(prefix) + tail
 	}
-	return Parse(prefix, key)
+	k, ok = Parse(prefix, key)
+	return k, set, ok
 }
 
 // Parse is the reverse of Lock; ok is false where it is another key.

@@ -32,7 +32,7 @@ func TestParse_IsTheReverseOfLock(t *testing.T) {
 
 func TestParseRecord(t *testing.T) {
 	for key, want := range map[string]string{"p:lock:0:job": "job", "p:lockr0:job": "job", "p:lockr0:r0:x": "r0:x", "p:readfence:0:3:joba": ""} {
-		if k, ok := ParseRecord("p:", key); k.Name != want || ok != (want != "") {
+		if k, set, ok := ParseRecord("p:", key); k.Name != want || ok != (want != "") || ok && set != (key[len("p:lock")] == 'r') {
 			t.Errorf("%q: %+v, %v", key, k, ok)
 		}
 	}

@@ -35,10 +35,11 @@ func (s *Store) List(ctx context.Context, r locks.ListRequest) (locks.Listing, e
 		return locks.Listing{}, err
 	}
 	defer s.set.ReleaseSlot()
-	keys, next, err := s.scanSome(ctx, r, at)
+	page, node, next, err := s.scanSome(ctx, r, at)
 	if err != nil {
 		return locks.Listing{}, err
 	}
+	keys := append(page.Keys, page.Sets...)
 	all, err := s.readAll(ctx, keys)
 	if err != nil {
 		return locks.Listing{}, err
@@ -52,7 +53,8 @@ func (s *Store) List(ctx context.Context, r locks.ListRequest) (locks.Listing, e
 		if err != nil {
 			return locks.Listing{}, err
 		}
-		if (h.Owner != "" || h.Readers > 0) && !at.reported(votes, h) {
+		set := i >= len(page.Keys)
+		if (h.Owner != "" || h.Readers > 0) && !otherKey(&votes[node], set) && !at.reported(votes, h) {
 			l.Held = append(l.Held, h)
 		}
 	}
@@ -76,12 +78,12 @@ func (s *Store) listed(ctx context.Context, votes []voters.Vote, at locks.Key) (
 
 // scanSome looks at some keys of the node that the cursor is at, or of another one if
 // that does not answer.
-func (s *Store) scanSome(ctx context.Context, r locks.ListRequest, at cursor) (keys []locks.Key, next cursor, err error) {
+func (s *Store) scanSome(ctx context.Context, r locks.ListRequest, at cursor) (page voters.Page, node int, next cursor, err error) {
 	failed := make([]voters.Vote, len(s.set.Members))
 	for {
 		i, ok := s.scannable(at, failed)
 		if !ok {
-			return nil, at, s.scanError(at, failed)
+			return page, i, at, s.scanError(at, failed)
 		}
 		if i != at.node {
 			at.node, at.scan = i, "0"
@@ -89,9 +91,9 @@ func (s *Store) scanSome(ctx context.Context, r locks.ListRequest, at cursor) (k
 		v, err := s.scan(ctx, i, r, at.scan)
 		switch {
 		case err != nil:
-			return nil, at, err
+			return page, i, at, err
 		case v.Kind == voters.Yes:
-			return v.Page.Keys, at.after(v.Page.Next, s.toScan()), nil
+			return *v.Page, i, at.after(v.Page.Next, s.toScan()), nil
 		}
 		failed[i] = v
 		at.node = -1
@@ -200,7 +202,11 @@ func parsePage(m []rueidis.RedisMessage, prefix string) (voters.Vote, error) {
 	}
 	keys, err := m[1].AsStrSlice()
 	for _, k := range keys {
-		if at, ok := nodekeys.ParseRecord(prefix, k); ok && !slices.Contains(v.Page.Keys, at) {
+		switch at, set, ok := nodekeys.ParseRecord(prefix, k); {
+		case !ok:
+		case set:
+			v.Page.Sets = append(v.Page.Sets, at)
+		default:
 			v.Page.Keys = append(v.Page.Keys, at)
 		}
 	}
@@ -255,14 +261,20 @@ func (c cursor) after(next string, toScan int) cursor {
 	return cursor{done: done, node: -1}
 }
 
+// otherKey reports whether a name is listed by another key of it on the node that is looked through: by the set of its
+// readers if it has any there, else by its record.
+func otherKey(v *voters.Vote, set bool) bool {
+	return v.Kind == voters.Yes && (v.Read.Readers > 0) != set
+}
+
 // reported reports whether the name was seen on a node that was looked through before: one that has the grant,
-// and not only since a renewal reinstated it there, or that has readers if the name is only read.
+// and not only since a renewal reinstated it there, or that has readers.
 func (c cursor) reported(votes []voters.Vote, h locks.Holding) bool {
 	for i := range votes {
 		v := &votes[i]
 		switch {
 		case c.done&(1<<i) == 0 || v.Kind != voters.Yes:
-		case h.Owner == "" && v.Read.Readers > 0, v.Owner != "" && v.Fence == h.Fence && !v.Read.Reinstated:
+		case v.Read.Readers > 0, v.Owner != "" && v.Fence == h.Fence && !v.Read.Reinstated:
 			return true
 		}
 	}

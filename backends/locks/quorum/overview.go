@@ -35,7 +35,8 @@ func (s *Store) namesFrom(ctx context.Context, r locks.ListRequest, at cursor) (
 		return nil, at, err
 	}
 	defer s.set.ReleaseSlot()
-	return s.scanSome(ctx, r, at)
+	page, _, next, err := s.scanSome(ctx, r, at)
+	return append(page.Keys, page.Sets...), next, err
 }
 
 // Holdings implements locks.Inspector.

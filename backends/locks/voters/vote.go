@@ -453,6 +453,7 @@ func CountKind(votes []Vote, b ReplyKind) (n int) {
 type Page struct {
 	Next string      // cursor; "0" at the end
 	Keys []locks.Key // of locks
+	Sets []locks.Key // of sets of readers
 
 	// Of open.
 	Open int         // leases without an end among these keys
