@@ -48,7 +48,10 @@ local final = first + tonumber(ARGV[11]) - 1
 local h = holder(first, final)
 local mine = h and h.owner == owner
 local same = mine and h.fence == fence and h.grant == grant
-local c, seen, noted = fences('m')
+local c, seen, noted, intent = fences('m', 'w')
+if unlock and intent and string.match(intent, '^%d+ (.*)$') == owner then -- other nodes have let it in beside readers here
+  redis.call('HDEL', KEYS[2], 'w')
+end
 noted = tonumber(noted or '0') >= fence and 1 or 0
 local done = request ~= '' and recall('U' .. request)
 local had, numbered = h and h.values or {}, h and h.fence or 0

@@ -362,6 +362,14 @@ func TestSharedScript_Intents(t *testing.T) {
 		waits("dave")
 		intent("dave")
 	}
+	waiting := locks.Grant{Owner: "dave", Fence: alice.Fence + 1, Hold: "elsewhere"}
+	r.releases(r.name, waiting, "undo")
+	intent("dave")
+	r.releases(r.name, locks.Grant{Owner: "carol", Fence: alice.Fence + 1, Hold: "carol"}, "unlock")
+	intent("dave")
+	r.releases(r.name, waiting, "unlock")
+	intent("")
+	waits("dave")
 	r.releases(r.reading("alice"), alice, "unlock")
 	r.granted(r.name, "dave", r.writes("dave"))
 	intent("")

@@ -395,7 +395,7 @@ func TestShared_NoPermission(t *testing.T) {
 				t.Errorf("without zrem: UNLOCK: %v", err)
 			}
 			if v := n.Do(t, "EXISTS", s.RedisKeys(locks.Key{Name: "job", Reader: "alice"}).Lock); v.Int() != 1 {
-				t.Errorf("without %s half of it is gone", command)
+				t.Fatalf("without %s half of it is gone", command)
 			}
 		default:
 			fails(lock(locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: "bob", TTL: time.Second}), "LOCK")

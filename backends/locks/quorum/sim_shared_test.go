@@ -44,7 +44,7 @@ var sharedProfiles = []*simProfile{
 
 var sharedActs = []weighted[func(*simClient)]{
 	{6, (*simClient).plain}, {3, (*simClient).reentrant}, {4, (*simClient).session}, {3, (*simClient).resend}, {2, (*simClient).impatient},
-	{3, (*simClient).downgrade}, {2, (*simClient).upgrade}, {1, (*simClient).force},
+	{3, (*simClient).downgrade}, {2, (*simClient).upgrade}, {2, (*simClient).readTwice}, {1, (*simClient).force},
 }
 
 // readBar stands between the name and the owner in what the history calls the lock of a reader.
@@ -175,6 +175,25 @@ func (c *simClient) upgrade() {
 	}
 	c.w.history.ended(reading)
 	_, _, _ = c.unlock(c.sameOr(p), reading, locks.UnlockRequest{Fence: c.fenceOr0(reading)})
+}
+
+// readTwice reads, and once more when that is over: the second fence is above the first.
+func (c *simClient) readTwice() {
+	r := c.request(c.owner())
+	r.Shared = true
+	for range 2 {
+		p := c.anyProxy()
+		b, _, _ := c.lock(p, r, 0)
+		if b == nil {
+			return
+		}
+		c.sleep(c.between(0, r.TTL/4))
+		c.w.history.ended(b)
+		if _, _, err := c.unlock(c.sameOr(p), b, locks.UnlockRequest{Fence: c.fenceOr0(b)}); err != nil {
+			return
+		}
+	}
+	c.w.history.count("read twice")
 }
 
 // readTogether has two owners read a name through two proxies, where nothing fails, and a writer that waits for both. While it

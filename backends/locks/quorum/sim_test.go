@@ -216,9 +216,6 @@ func simEnv(name string, otherwise int) int {
 // set; with LOCKPROXY_SIM_SEED one, whose history it prints.
 func TestSimulation(t *testing.T) {
 	defer oneProcessor()()
-	if dir := os.Getenv("LOCKPROXY_SIM_SCRIPTS"); dir != "" {
-		useScripts(t, dir)
-	}
 	if s := os.Getenv("LOCKPROXY_SIM_SEED"); s != "" {
 		seed, err := strconv.ParseUint(s, 10, 64)
 		if err != nil {
@@ -270,13 +267,19 @@ func TestSimulation(t *testing.T) {
 	}
 }
 
-// useScripts has nodes run the scripts of a directory, from now on.
-func useScripts(t *testing.T, dir string) {
-	t.Helper()
+// TestMain has nodes run the scripts of the directory LOCKPROXY_SIM_SCRIPTS, if that is set: those of a mutant.
+func TestMain(m *testing.M) {
+	if dir := os.Getenv("LOCKPROXY_SIM_SCRIPTS"); dir != "" {
+		useScripts(dir)
+	}
+	os.Exit(m.Run())
+}
+
+func useScripts(dir string) {
 	read := func(name string) string {
 		text, err := os.ReadFile(filepath.Join(dir, name+".lua"))
 		if err != nil {
-			t.Fatal(err)
+			panic(err)
 		}
 		return string(text)
 	}
