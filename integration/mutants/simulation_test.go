@@ -8,7 +8,7 @@ import (
 )
 
 // found is how the simulation reports a broken promise.
-var found = regexp.MustCompile(`seed \d+ \([a-z ]+\): .*`)
+var found = regexp.MustCompile(`seed \d+ \([a-z, ]+\): .*`)
 
 // bound is how many seeds may not notice a mutant; where it has a profile only about one in
 // ten of them is run.
@@ -26,7 +26,7 @@ func TestSimulationNotices(t *testing.T) {
 		t.Skip("compiles the tests of backends/locks/quorum once for every mutant")
 	}
 	var simulations Simulations
-	for _, m := range slices.Concat(All, Kept) {
+	for _, m := range slices.Concat(All, Kept, Reading) {
 		if m.Rare || m.hard() { // unit tests and the torture have them
 			continue
 		}

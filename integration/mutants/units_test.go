@@ -33,6 +33,30 @@ func TestEtcdNotices(t *testing.T) {
 	}
 }
 
+// TestReadingNotices: the tests of readers fail with every broken script that the simulation may not notice.
+func TestReadingNotices(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles the tests of package quorum")
+	}
+	binary := filepath.Join(t.TempDir(), "quorum.test")
+	compile(t, Mutant{Name: "no mutant"}, nil, "test", "-c", "-vet=off", "-o", binary, module+"/"+simulated)
+	sound := exec.Command(binary, "-test.run", sharedScriptTests.Run)
+	sound.Dir = filepath.Join("..", "..", filepath.FromSlash(simulated))
+	if out, err := sound.CombinedOutput(); err != nil {
+		t.Fatalf("without a mutant: %v\n%s", err, out)
+	}
+	for _, m := range Reading {
+		if m.onlyScripts() && m.Units != (Units{}) {
+			t.Run(m.Name, func(t *testing.T) {
+				t.Parallel()
+				cmd := exec.Command(binary)
+				cmd.Env = append(os.Environ(), "LOCKPROXY_SIM_SCRIPTS="+m.scripts(t))
+				m.failed(t, cmd, m.Units)
+			})
+		}
+	}
+}
+
 // TestUnitsNotice: the tests that are named fail with every broken build. Of those that the simulation might notice, but after
 // hundreds of seeds, it is shown in every run.
 func TestUnitsNotice(t *testing.T) {
@@ -62,7 +86,13 @@ func unitTestsNotice(t *testing.T, all []Mutant, by Units) {
 // noticedBy fails the test if these do not fail.
 func (m Mutant) noticedBy(t *testing.T, by Units) {
 	t.Helper()
-	cmd := exec.Command(TestBinary(t, m.Name, by.Package), "-test.run", by.Run, "-test.timeout", "5m")
+	m.failed(t, exec.Command(TestBinary(t, m.Name, by.Package)), by)
+}
+
+// failed fails the test if the command, a binary of tests with the mutant, does not fail.
+func (m Mutant) failed(t *testing.T, cmd *exec.Cmd, by Units) {
+	t.Helper()
+	cmd.Args = append(cmd.Args, "-test.run", by.Run, "-test.timeout", "5m")
 	cmd.Dir = filepath.Join("..", "..", filepath.FromSlash(by.Package))
 	out, err := cmd.CombinedOutput()
 	if err == nil || !bytes.Contains(out, []byte("--- FAIL")) {
