@@ -17,7 +17,7 @@ const (
 var errForced = errors.New("the owner takes the lock again faster than it can be taken away")
 
 // Force implements locks.Inspector. It takes a name away from the owner that has it for itself; if there is none, from all that
-// read it, and returns what one of these had.
+// read it, or with a fence those that read it under that one, and returns what one of these had.
 func (s *Store) Force(ctx context.Context, k locks.Key, fence int64) (was locks.Holding, held bool, err error) {
 	was, held, err = s.forceOf(ctx, k, fence)
 	if err != nil || held {
@@ -29,15 +29,25 @@ func (s *Store) Force(ctx context.Context, k locks.Key, fence int64) (was locks.
 			return was, held, err
 		}
 		was.Readers = max(was.Readers, len(readers))
+		var later error // of readers with another fence
+		taken := false
 		for _, r := range readers {
 			reading, read, err := s.forceOf(ctx, locks.Holder{Key: k, Owner: r.Owner}.Reading().Key, fence)
-			if err != nil {
+			switch other := (*locks.OtherGrantError)(nil); {
+			case errors.As(err, &other):
+				later = err
+			case err != nil:
 				return was, held, err
-			}
-			if read {
+			case read:
 				reading.Readers, reading.Key = was.Readers, k
-				was, held = reading, true
+				was, held, taken = reading, true, true
 			}
+		}
+		if later != nil && !taken {
+			if held {
+				later = nil
+			}
+			return was, held, later
 		}
 	}
 	return was, held, errForced

@@ -129,6 +129,34 @@ func TestShared_Force(t *testing.T) {
 	nothingLeft(t, p[0], c)
 }
 
+// TestShared_ForceGrant: where readers have different fences, one is taken with its fence, and the others stay.
+func TestShared_ForceGrant(t *testing.T) {
+	t.Parallel()
+	p, _, _ := proxies(t, 2)
+	mustLock(t, p[0], readsAs("alice", 50*time.Second))
+	endReading(t, p[0], locks.UnlockRequest{Owner: "alice"}, 0)
+	bob := mustLock(t, p[0], readsAs("bob", 40*time.Second))
+	alice := mustLock(t, p[0], readsAs("alice", 50*time.Second))
+	carol := mustLock(t, p[0], readsAs("carol", 30*time.Second))
+	if alice.Fence == bob.Fence || carol.Fence != alice.Fence {
+		t.Fatalf("the fences are %d, %d and %d", alice.Fence, bob.Fence, carol.Fence)
+	}
+	other := (*locks.OtherGrantError)(nil)
+	if _, held, err := p[1].ForceGrant(t.Context(), locks.Key{Name: "job"}, alice.Fence+1000); held || !errors.As(err, &other) {
+		t.Errorf("a fence of nobody: %v, %v", held, err)
+	}
+	if was, held, err := p[1].ForceGrant(t.Context(), locks.Key{Name: "job"}, bob.Fence); err != nil || !held || was.Owner != "bob" {
+		t.Errorf("the fence of bob: %+v, %v, %v", was, held, err)
+	}
+	if in := inspect(t, p[0], "job"); len(in.Readers) != 2 {
+		t.Errorf("left: %+v, want alice and carol", in.Readers)
+	}
+	if was, held, err := p[0].ForceGrant(t.Context(), locks.Key{Name: "job"}, alice.Fence); err != nil || !held || was.Readers != 2 {
+		t.Errorf("the fence of two: %+v, %v, %v", was, held, err)
+	}
+	lock(t, p[0], "job", "dave", time.Second)
+}
+
 // TestShared_List: a name that is only read is listed as any, once, also if one node has missed it.
 func TestShared_List(t *testing.T) {
 	t.Parallel()
