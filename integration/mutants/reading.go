@@ -212,10 +212,11 @@ var Reading = []Mutant{
 		Edits:  []Edit{{"scripts/acquire.lua", "if waits and whose ~= owner then return", "if waits then return"}},
 	},
 	{
-		Name:    "intent-stays-when-it-is-let-in",
-		Breaks:  "a writer that got the name waits no longer: readers come in when it gives the name back",
-		Profile: "shared and well",
-		Edits:   []Edit{{"scripts/acquire.lua", "    if whose == owner then redis.call('HDEL', KEYS[2], 'w') end\n", ""}},
+		Name:   "intent-stays-when-it-is-let-in",
+		Breaks: "a writer that got the name waits no longer: readers come in when it gives the name back",
+		Rare:   true,
+		Units:  sharedScriptTests,
+		Edits:  []Edit{{"scripts/acquire.lua", "    if whose == owner then redis.call('HDEL', KEYS[2], 'w') end\n", ""}},
 	},
 	{
 		Name:   "intent-stays-where-it-was-refused",
