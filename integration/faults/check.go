@@ -62,12 +62,14 @@ type belief struct {
 // check returns what is wrong.
 func (j *judge) check() []string {
 	j.events.sort()
+	j.splitReaders()
 	j.storms()
 	j.build()
 	for name, all := range j.beliefs {
 		j.exclusion(name, all)
 		j.order(name)
 	}
+	j.besides()
 	if !j.unsafe {
 		j.refusals()
 		j.fencedHolders()
@@ -162,7 +164,7 @@ func (j *judge) killed(e *Event) {
 // forced cuts what FORCE, or a LOCK that replaces another, may have taken away.
 func (j *judge) forced(e *Event) {
 	end := cmp.Or(e.End, e.Start.add(5*time.Second))
-	for _, b := range j.beliefs[e.Name] {
+	for _, b := range j.inReach(e) {
 		if (e.Op == opForce || e.takes(b.owner)) && b.first < end && b.until > e.Start { // also what was granted before and told after
 			b.until = e.Start
 			b.unsure = true
@@ -404,8 +406,10 @@ func (j *judge) refusals() {
 		}
 	}
 	for _, e := range j.events {
-		b := last[ownerOf{e.Name, e.Holder}]
-		if e.Op != opLock || e.Reply != held || e.Wait > 0 || b == nil || b.unsure || e.Start < b.from {
+		name := whole(e.Name)
+		b := last[ownerOf{name, e.Holder}]
+		reads := last[ownerOf{name + readBar + e.Holder, e.Holder}] != nil // perhaps it is in the way as a reader
+		if e.Op != opLock || e.Reply != held || e.Wait > 0 || b == nil || reads || b.unsure || e.Start < b.from {
 			continue
 		}
 		lapse := b.lapse.add(j.back)

@@ -235,6 +235,9 @@ func (c *claim) args() []string {
 	if c.Req != "" {
 		args = append(args, "REQ", c.Req)
 	}
+	if c.Shared {
+		args = append(args, "SHARED")
+	}
 	if c.retryAfter {
 		args = append(args, "RETRYAFTER")
 	}
@@ -275,6 +278,7 @@ func (w *worker) claim() *claim {
 // play is one turn: a LOCK, and what comes of it.
 func (w *worker) play() {
 	c := w.claim()
+	c.Shared = c.Owner != "" && w.chance(3)
 	if c.Owner != "" && w.chance(10) {
 		w.leave(c.Event, w.upTo(20*time.Millisecond))
 	}
@@ -285,10 +289,10 @@ func (w *worker) play() {
 	defer func() {
 		w.hangUp(c)
 		if c.Owner == w.who {
-			w.last = &Event{Name: c.Name, Owner: c.Owner, Granted: c.fence}
+			w.last = &Event{Name: c.Name, Owner: c.Owner, Granted: c.fence, Shared: c.Shared}
 		}
 	}()
-	if w.last != nil && w.last.Owner == c.Owner && w.last.Name == c.Name && w.last.Granted != c.fence && w.chance(2) {
+	if w.last != nil && w.last.Owner == c.Owner && w.last.Name == c.Name && w.last.Shared == c.Shared && w.last.Granted != c.fence && w.chance(2) {
 		w.lateUnlock()
 	}
 	if c.Wait > 0 && w.chance(2) && !w.renew(c, c.TTL) {
@@ -299,13 +303,16 @@ func (w *worker) play() {
 			return
 		}
 	}
+	if !c.Shared && w.chance(6) {
+		defer w.alsoReads(c)()
+	}
 	w.unlock(c)
 }
 
 // hangUp closes the connection of the claim.
 func (w *worker) hangUp(c *claim) {
 	if c.Session {
-		w.begin(&Event{Op: opClose, Name: c.Name, Owner: c.Owner})
+		w.begin(&Event{Op: opClose, Name: c.Name, Owner: c.Owner, Shared: c.Shared})
 	}
 	_ = c.line.Close()
 }
@@ -360,7 +367,7 @@ func (w *worker) other(c *claim) (l *line, done func()) {
 
 // keep has the session keep the lock, perhaps for longer than its lease, and listens.
 func (w *worker) keep(c *claim) bool {
-	e := Event{Op: opKeep, Name: c.Name, Owner: c.Owner, Fence: c.fence, Proxy: c.line.proxy, Session: true}
+	e := Event{Op: opKeep, Name: c.Name, Owner: c.Owner, Fence: c.fence, Proxy: c.line.proxy, Session: true, Shared: c.Shared}
 	w.begin(&e)
 	c.line.Timeout = w.upTo(4 * time.Second)
 	_, err := c.line.Next()
@@ -377,8 +384,12 @@ func (w *worker) keep(c *claim) bool {
 // hold does something with the lock. It reports whether the owner still has it, as far as
 // it knows.
 func (w *worker) hold(c *claim) bool {
+	work := w.update
+	if c.Shared {
+		work = w.look
+	}
 	if !strings.HasPrefix(c.Name, mutexNames) && w.chance(2) {
-		return w.update(c)
+		return work(c)
 	}
 	switch w.IntN(9) {
 	case 0, 1:
@@ -386,7 +397,7 @@ func (w *worker) hold(c *claim) bool {
 	case 2, 3:
 		w.reenter(c)
 	case 4: // one more hold, which nobody hears of and which is undone
-		e := Event{Op: opLock, Name: c.Name, Owner: c.Owner, TTL: c.TTL}
+		e := Event{Op: opLock, Name: c.Name, Owner: c.Owner, TTL: c.TTL, Shared: c.Shared}
 		w.leave(e, w.upTo(2*time.Millisecond))
 	case 5:
 		if c.TTL > w.MaxTTL/2 && w.chance(3) { // nodes may forget meanwhile
@@ -402,7 +413,7 @@ func (w *worker) hold(c *claim) bool {
 		}
 		w.sleep(w.upTo(c.TTL / 2))
 	default:
-		return w.update(c)
+		return work(c)
 	}
 	return true
 }
@@ -411,7 +422,7 @@ func (w *worker) hold(c *claim) bool {
 func (w *worker) reenter(c *claim) {
 	l, done := w.other(c)
 	defer done()
-	e := Event{Op: opLock, Name: c.Name, Owner: c.Owner, TTL: c.TTL}
+	e := Event{Op: opLock, Name: c.Name, Owner: c.Owner, TTL: c.TTL, Shared: c.Shared}
 	args := (&claim{Event: e}).args()
 	if !l.ask(&e, args...) || e.Reply != granted {
 		return
@@ -422,8 +433,8 @@ func (w *worker) reenter(c *claim) {
 		return // unlock gives back both
 	}
 	w.sleep(w.upTo(5 * time.Millisecond))
-	u := Event{Op: opUnlock, Name: c.Name, Owner: c.Owner, First: true}
-	if l.ask(&u, "UNLOCK", c.Name, c.Owner) && u.Reply == carried {
+	u := Event{Op: opUnlock, Name: c.Name, Owner: c.Owner, First: true, Shared: c.Shared}
+	if l.ask(&u, u.reads("UNLOCK", c.Name, c.Owner)...) && u.Reply == carried {
 		c.taken--
 	}
 }
@@ -431,8 +442,8 @@ func (w *worker) reenter(c *claim) {
 func (w *worker) renew(c *claim, ttl time.Duration) bool {
 	l, done := w.other(c)
 	defer done()
-	e := Event{Op: opRenew, Name: c.Name, Owner: c.Owner, TTL: ttl, Fence: c.fence}
-	args := []string{"RENEW", c.Name, inMillis(ttl), c.Owner, "FENCE", strconv.FormatInt(c.fence, 10)}
+	e := Event{Op: opRenew, Name: c.Name, Owner: c.Owner, TTL: ttl, Fence: c.fence, Shared: c.Shared}
+	args := e.reads("RENEW", c.Name, inMillis(ttl), c.Owner, "FENCE", strconv.FormatInt(c.fence, 10))
 	l.ask(&e, args...)
 	return e.Reply != lost && e.Reply != notOwner
 }
@@ -445,8 +456,8 @@ func (w *worker) lateUnlock() {
 	}
 	defer l.Close()
 	fence := strconv.FormatInt(w.last.Granted, 10)
-	e := Event{Op: opUnlock, Name: w.last.Name, Owner: w.last.Owner, Fence: w.last.Granted}
-	l.ask(&e, "UNLOCK", e.Name, e.Owner, "FENCE", fence)
+	e := Event{Op: opUnlock, Name: w.last.Name, Owner: w.last.Owner, Fence: w.last.Granted, Shared: w.last.Shared}
+	l.ask(&e, e.reads("UNLOCK", e.Name, e.Owner, "FENCE", fence)...)
 }
 
 // unlock gives the lock back, in one of many ways, or does not.
@@ -454,8 +465,8 @@ func (w *worker) unlock(c *claim) {
 	if w.chance(16) {
 		return
 	}
-	e := Event{Op: opUnlock, Name: c.Name, Owner: c.Owner, All: w.chance(3)}
-	args := []string{"UNLOCK", c.Name, c.Owner}
+	e := Event{Op: opUnlock, Name: c.Name, Owner: c.Owner, All: w.chance(3), Shared: c.Shared}
+	args := e.reads("UNLOCK", c.Name, c.Owner)
 	if w.chance(2) {
 		e.Fence = c.fence
 		args = append(args, "FENCE", strconv.FormatInt(c.fence, 10))

@@ -73,6 +73,7 @@ type Event struct {
 	Open    bool          `json:",omitempty"` // LOCK, RENEW: the lease has no end; TTL is what is granted at once
 	Blind   bool          `json:",omitempty"` // RENEW, UNLOCK: done to whoever has the lock, but not to one of LOCK
 	Tx      bool          `json:",omitempty"` // it is EXEC
+	Shared  bool          `json:",omitempty"` // of a reader
 	Key     string        `json:",omitempty"` // work: of the set
 	Value   string        `json:",omitempty"` // work: the element
 	Proxy   int           `json:",omitempty"`
@@ -152,7 +153,7 @@ func (h history) until(at instant) (past history) {
 		case e.End > at:
 			past = append(past, &Event{ID: e.ID, Client: e.Client, Op: e.Op, Name: e.Name, Owner: e.Owner, Start: e.Start,
 				TTL: e.TTL, Wait: e.Wait, Session: e.Session, Req: e.Req, Fence: e.Fence, First: e.First, All: e.All, Takes: e.Takes,
-				Open: e.Open, Blind: e.Blind, Tx: e.Tx, Key: e.Key, Value: e.Value})
+				Open: e.Open, Blind: e.Blind, Tx: e.Tx, Shared: e.Shared, Key: e.Key, Value: e.Value})
 		default:
 			past = append(past, e)
 		}
