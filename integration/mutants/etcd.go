@@ -28,7 +28,7 @@ var Etcd = []Mutant{
 		Breaks: "the fence is of etcd: counted by each proxy, it goes back at another one",
 		Rare:   true,
 		Units:  Units{"backends/locks/etcd", "^Test(Fence|Contended|Torture)$"},
-		Edits:  []Edit{{"backends/locks/etcd/change.go", "w.rec.Floor = floorValue", "w.rec.Floor = floorValue + s.stats.rounds.Load()<<10"}},
+		Edits:  []Edit{{"backends/locks/etcd/change.go", "w.rec.Base = base", "w.rec.Base = base + s.stats.rounds.Load()<<10"}},
 	},
 	{
 		Name:   "etcd-floor-is-believed",
@@ -36,6 +36,13 @@ var Etcd = []Mutant{
 		Rare:   true,
 		Units:  Units{"backends/locks/etcd", "^TestEmptied$"},
 		Edits:  []Edit{{"backends/locks/etcd/change.go", "modIs(k.lock(q.key), v.mod), modIs(k.floor(), floorMod)}", "modIs(k.lock(q.key), v.mod)}\n\t_ = floorMod"}},
+	},
+	{
+		Name:   "etcd-all-revisions",
+		Breaks: "a fence is the floor and the revisions since: with those before, a floor that is made soon after may be below fences",
+		Rare:   true,
+		Units:  Units{"backends/locks/etcd", "^TestFence_"},
+		Edits:  []Edit{{"backends/locks/etcd/leases.go", "f.base, f.mod = value-mod, mod", "f.base, f.mod = value, mod"}},
 	},
 	{
 		Name:   "etcd-renewal-is-missed",

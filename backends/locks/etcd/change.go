@@ -135,7 +135,7 @@ func (v *view) writtenBy(id string) bool {
 // transaction is a write as etcd is told, if the name is as v shows it.
 func (s *Store) transaction(ctx context.Context, q question, v *view, w *write, id string, limit time.Duration) (t txnRequest, err error) {
 	k := s.keys()
-	floorValue, floorMod, err := s.getFloor(ctx, limit)
+	base, floorMod, err := s.getFloor(ctx, limit)
 	if err != nil {
 		return t, err
 	}
@@ -151,7 +151,7 @@ func (s *Store) transaction(ctx context.Context, q question, v *view, w *write, 
 	if w.rec != nil {
 		w.rec.Op = id
 		if w.rec.Grant == 0 {
-			w.rec.Floor = floorValue
+			w.rec.Base = base
 		}
 		put(k.lock(q.key), w.rec, w.need)
 	} else {

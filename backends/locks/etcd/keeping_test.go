@@ -2,10 +2,12 @@ package etcd_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -37,6 +39,51 @@ func TestEmptied(t *testing.T) {
 		if err := members[0].Restart(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestFence_FromTheFloor: a fence is the floor plus the revisions since that was written, whatever etcd had done before. So a floor that an
+// operator has removed is made again above all fences.
+func TestFence_FromTheFloor(t *testing.T) {
+	t.Parallel()
+	member := redistest.StartEtcd(t, 1)[0]
+	call := func(what, body string, answer any) {
+		t.Helper()
+		resp, err := http.Post("http://"+member.Addr()+"/v3/kv/"+what, "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if err := json.NewDecoder(resp.Body).Decode(answer); err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %v, %s", what, err, resp.Status)
+		}
+	}
+	var answer struct {
+		Kvs []struct {
+			Value []byte
+			Mod   int64 `json:"mod_revision,string"`
+		}
+	}
+	for range 20 {
+		call("put", `{"key":"eA==","value":"eA=="}`, &answer)
+	}
+	s := serve(t, newStore(t, []*redistest.Etcd{member}, "test"))
+	last := int64(0)
+	for range 3 {
+		g := lock(t, s, locks.LockRequest{Owner: "a"})
+		call("range", `{"key":"dGVzdC9mbG9vcg=="}`, &answer) // test/floor
+		value, err := strconv.ParseInt(string(answer.Kvs[0].Value), 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		floor := answer.Kvs[0].Mod
+		call("range", `{"key":"dGVzdC9sb2NrLw==","range_end":"dGVzdC9sb2NrMA=="}`, &answer) // test/lock/ to test/lock0
+		if want := value + answer.Kvs[0].Mod - floor; g.Fence != want || g.Fence <= last {
+			t.Errorf("fence %d after %d, want %d", g.Fence, last, want)
+		}
+		last = g.Fence
+		unlock(t, s, locks.UnlockRequest{Owner: "a"}, 0)
+		call("deleterange", `{"key":"dGVzdC9mbG9vcg=="}`, &answer)
 	}
 }
 

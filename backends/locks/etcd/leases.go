@@ -91,11 +91,12 @@ func (l *leases) forget() {
 }
 
 // A floor is what fences begin above. It is kept in etcd, and checked by every change: if etcd is emptied, or an operator
-// removes it, the next one is above all fences again, since it begins at the clock, and revisions are slower.
+// removes it, the next one is above all fences again, since it begins at the clock, and fences grow by the revisions since, which
+// are slower.
 type floor struct {
-	mu    sync.Mutex
-	value int64
-	mod   int64 // the revision that wrote it; 0: it is not known
+	mu   sync.Mutex
+	base int64 // with a revision it makes a fence
+	mod  int64 // the revision that wrote it; 0: it is not known
 }
 
 // floorMargin is by how much clocks may differ: of proxies, and of the Redis servers whose fences were used before.
@@ -104,13 +105,13 @@ const floorMargin = time.Minute
 var errFloor = errors.New("the fence floor in etcd is not a number")
 
 // getFloor reads the floor, and writes one if there is none.
-func (s *Store) getFloor(ctx context.Context, limit time.Duration) (value, mod int64, err error) {
+func (s *Store) getFloor(ctx context.Context, limit time.Duration) (base, mod int64, err error) {
 	f := &s.floor
 	f.mu.Lock()
-	value, mod = f.value, f.mod
+	base, mod = f.base, f.mod
 	f.mu.Unlock()
 	if mod != 0 {
-		return value, mod, nil
+		return base, mod, nil
 	}
 	key := s.keys().floor()
 	fresh := time.Now().Add(floorMargin).UnixMicro()
@@ -123,8 +124,7 @@ func (s *Store) getFloor(ctx context.Context, limit time.Duration) (value, mod i
 		return 0, 0, err
 	}
 	if r.Succeeded {
-		f.set(fresh, r.Header.Revision)
-		return fresh, r.Header.Revision, nil
+		return f.set(fresh, r.Header.Revision), r.Header.Revision, nil
 	}
 	kv, err := r.at(0)
 	if err != nil || kv == nil {
@@ -133,24 +133,25 @@ func (s *Store) getFloor(ctx context.Context, limit time.Duration) (value, mod i
 	return f.learn(kv)
 }
 
-func (f *floor) set(value, mod int64) {
+// set notes a floor, and which revision wrote it.
+func (f *floor) set(value, mod int64) (base int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.value, f.mod = value, mod
+	f.base, f.mod = value-mod, mod
+	return f.base
 }
 
 // learn notes the floor as it was read; nil: there is none.
-func (f *floor) learn(kv *keyValue) (value, mod int64, err error) {
+func (f *floor) learn(kv *keyValue) (base, mod int64, err error) {
 	if kv == nil {
 		f.set(0, 0)
 		return 0, 0, nil
 	}
-	value, err = strconv.ParseInt(strings.TrimSpace(string(kv.Value)), 10, 64)
+	value, err := strconv.ParseInt(strings.TrimSpace(string(kv.Value)), 10, 64)
 	if err != nil {
 		return 0, 0, errFloor
 	}
-	f.set(value, kv.Mod)
-	return value, kv.Mod, nil
+	return f.set(value, kv.Mod), kv.Mod, nil
 }
 
 func (s *Store) keys() keys { return keys{s.opts.Prefix} }

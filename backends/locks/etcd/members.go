@@ -78,7 +78,7 @@ func (s *Store) noteStatus(i int, r *statusResponse, err error, took time.Durati
 		n.State, n.Err = locks.NodeRefusing, fmt.Errorf("%.200s", strings.Join(r.Errors, ", "))
 	default:
 		s.floor.mu.Lock()
-		n.Largest = s.floor.value + r.Header.Revision
+		n.Largest = s.floor.base + r.Header.Revision
 		s.floor.mu.Unlock()
 	}
 	s.status.mu.Lock()

@@ -19,10 +19,10 @@ import (
 type record struct {
 	Owner []byte `json:"owner"`
 	Info  []byte `json:"info,omitempty"`
-	Open  bool   `json:"open,omitempty"` // the lease has no end
-	Floor int64  `json:"floor"`          // the fence is this plus the revision of the grant
-	Grant int64  `json:"grant,omitempty"`
-	Since int64  `json:"since"` // when it was granted, see hold.At
+	Open  bool   `json:"open,omitempty"`  // the lease has no end
+	Base  int64  `json:"base"`            // the fence is this plus the revision of the grant
+	Grant int64  `json:"grant,omitempty"` // that revision; 0: the one that wrote this
+	Since int64  `json:"since"`           // when it was granted, see hold.At
 	Holds []hold `json:"holds"`
 	Op    string `json:"op"` // the change that wrote this
 }
@@ -60,7 +60,7 @@ func (r *record) fence(revision int64) int64 {
 	if r.Grant != 0 {
 		revision = r.Grant
 	}
-	return r.Floor + revision
+	return r.Base + revision
 }
 
 func nowMS() int64 { return time.Now().UnixMilli() }
@@ -249,7 +249,7 @@ func (v *view) with(holds []hold) *record {
 		return nil
 	}
 	r := *v.rec
-	r.Grant, r.Holds = v.fence-r.Floor, holds
+	r.Grant, r.Holds = v.fence-r.Base, holds
 	return &r
 }
 

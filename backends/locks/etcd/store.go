@@ -2,7 +2,7 @@
 //
 // A name that is held is one key, whose value is the grant with its holds (record). Every change is one transaction
 // that is guarded by the revision of that key, and is decided anew when the guard fails (change). The fence is a floor,
-// kept in etcd too, plus the revision of the transaction that made the grant.
+// kept in etcd too, plus the revisions since to that of the transaction that made the grant.
 //
 //	LOCK ──▶ decide on what is remembered ──▶ transaction: unchanged since? ──yes──▶ answer
 //	                    ▲                                                   └─no, and this is it now─┐

@@ -3,6 +3,7 @@ package etcd_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -244,6 +245,27 @@ func TestRenewed_Elsewhere(t *testing.T) {
 		if d := refused(t, s[2], "b"); d.Fence != g.Fence {
 			t.Fatalf("%+v, %d was the fence", d, g.Fence)
 		}
+	}
+}
+
+// TestLimits: the longest name, owner, request and text fit into a transaction, and any bytes do.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	s := start(t, 2)
+	any := func(n int) string { return strings.Repeat("\x00\xff\xc3(\n", n/5) + strings.Repeat("x", n%5) }
+	k := locks.Key{DB: 15, Name: any(locks.MaxName)}
+	r := locks.LockRequest{Key: k, Owner: any(locks.MaxOwner), Req: any(locks.MaxReq), Info: any(locks.MaxInfo), TTL: 30 * time.Second}
+	g := lock(t, s[0], r)
+	in, err := s[1].Inspect(t.Context(), k)
+	if err != nil || in.Holding.Owner != r.Owner || in.Holding.Info != r.Info || in.Holding.Key != k {
+		t.Errorf("%v, held %t", err, in.Held)
+	}
+	names, _, err := s[1].Names(t.Context(), locks.NamesRequest{DB: locks.AllDBs})
+	if err != nil || len(names) != 1 || names[0] != k {
+		t.Errorf("%d names, %v", len(names), err)
+	}
+	if left, err := s[1].Unlock(t.Context(), locks.UnlockRequest{Key: k, Owner: r.Owner, Fence: g.Fence, Req: r.Req}); err != nil || left != 0 {
+		t.Errorf("UNLOCK: %d, %v", left, err)
 	}
 }
 

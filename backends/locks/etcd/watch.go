@@ -110,7 +110,7 @@ func (s *Store) released(source *locks.Source, e *watchEvent) {
 	if h := (locks.Holder{Key: k, Owner: string(rec.Owner)}); s.host.Keepalive.Keeps(h, rec.fence(mod)) {
 		s.host.Keepalive.RecheckIn(cutPause, h, true) // unless it is being given back here
 	}
-	source.Released(k, rec.Floor+e.KV.Mod, locks.Freed)
+	source.Released(k, rec.Base+e.KV.Mod, locks.Freed)
 }
 
 // cutPause is how long a session waits before it looks for a lease that was cut: the answer to whoever cut it here comes
