@@ -366,7 +366,7 @@ func TestShared_NodeThatForgot(t *testing.T) {
 	})
 }
 
-// TestShared_Lapsed: readers whose leases have ended are in nobody's way, and the next LOCK SHARED removes them.
+// TestShared_Lapsed: readers whose leases have ended are in nobody's way, and after some more LOCKs with SHARED they are removed.
 func TestShared_Lapsed(t *testing.T) {
 	t.Parallel()
 	p, c, _ := proxies(t, 2)
@@ -380,8 +380,8 @@ func TestShared_Lapsed(t *testing.T) {
 		return err == nil && a.Granted
 	})
 	unlock(t, p[0], "job", "alice", 0)
+	mustLock(t, p[0], readsAs("bob", 30*time.Second))
 	eventually(t, time.Minute, "the sets have two", func() bool {
-		mustLock(t, p[0], readsAs("bob", 30*time.Second))
 		endReading(t, p[0], locks.UnlockRequest{Owner: "bob"}, 0)
 		mustLock(t, p[0], readsAs("bob", 30*time.Second))
 		return !slices.ContainsFunc(c, func(n *redistest.Conn) bool { return n.Do(t, "ZCARD", setOf(p[0], "job")).Int() != 2 })
