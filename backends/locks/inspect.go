@@ -71,6 +71,7 @@ type Waiter struct {
 	Client  string
 	Waiting time.Duration // since it came
 	Left    time.Duration // until it gives up; not negative
+	Shared  bool          // it waits to read
 }
 
 // Waiters are the LOCKs that wait for a name at this proxy, the next one first.
@@ -78,7 +79,7 @@ type Waiter struct {
 func (s *Service) Waiters(k Key) (all []Waiter) {
 	for _, e := range s.waiting.List(k) {
 		r := e.Value
-		all = append(all, Waiter{Owner: r.Owner, Info: r.Info, Client: r.Client, Waiting: e.Waiting, Left: max(0, r.Wait-e.Waiting)})
+		all = append(all, Waiter{Owner: r.Owner, Info: r.Info, Client: r.Client, Waiting: e.Waiting, Left: max(0, r.Wait-e.Waiting), Shared: r.Shared})
 	}
 	return all
 }

@@ -180,3 +180,20 @@ func TestLockAsync_ParkedIsServed(t *testing.T) {
 		}
 	})
 }
+
+// TestWaiters_ToRead: of who waits it is said whether that is to read.
+func TestWaiters_ToRead(t *testing.T) {
+	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+		lock(t, s, locks.LockRequest{Owner: "holder"})
+		writer := inLine(t, s, "job", "writer")
+		reader := wait(t, s, locks.LockRequest{Key: job, Owner: "reader", TTL: 10 * time.Second, Wait: time.Minute, Shared: true})
+		eventually(t, "both wait", func() bool { return len(s.Waiters(job)) == 2 })
+		if all := s.Waiters(job); all[0].Shared || !all[1].Shared || all[1].Owner != "reader" {
+			t.Errorf("%+v", all)
+		}
+		unlock(t, s, locks.UnlockRequest{Owner: "holder"}, 0)
+		granting(t, writer)
+		unlock(t, s, locks.UnlockRequest{Owner: "writer"}, 0)
+		granting(t, reader)
+	})
+}

@@ -316,6 +316,9 @@ func (c *ctl) waiters(ctx context.Context, k locks.Key) ([]byte, error) {
 			text("info", w.Info),
 			text("client", c.visible(ctx, w.Client)),
 		}
+		if w.Shared {
+			f = append(f, text("shared", "yes"))
+		}
 		b = f.appendTo(b, c.proto)
 	}
 	return b, nil

@@ -62,7 +62,7 @@ func (b *book) List(_ context.Context, r locks.ListRequest) (locks.Listing, erro
 }
 
 func (b *book) Waiters(k locks.Key) []locks.Waiter {
-	return []locks.Waiter{{Owner: "you", Info: "me too", Client: "h:1", Waiting: time.Second, Left: 2 * time.Second}}
+	return []locks.Waiter{{Owner: "you", Info: "me too", Client: "h:1", Waiting: time.Second, Left: 2 * time.Second, Shared: len(b.readers) > 0}}
 }
 
 func (b *book) Force(_ context.Context, k locks.Key) (locks.Holding, bool, error) {
@@ -180,6 +180,9 @@ func TestLockctl_Readers(t *testing.T) {
 		if tt.got != tt.want {
 			t.Errorf("%s:\ngot  %s\nwant %s", tt.what, tt.got, tt.want)
 		}
+	}
+	if got := ask(true, true, "LOCKCTL WAITERS job"); !strings.HasPrefix(got, "*1 *14 ") || !strings.HasSuffix(got, "$6 client $3 h:1 $6 shared $3 yes ") {
+		t.Errorf("WAITERS, a reader: %s", got)
 	}
 	if got := ask(true, true, "LOCKCTL INFO job"); !strings.HasPrefix(got, "*28 ") || !strings.HasSuffix(got, by("r1", "r2")) {
 		t.Errorf("INFO with a writer: %s", got)

@@ -166,7 +166,11 @@ func (e *explanation) waiterLines() (out []string) {
 		if shown := e.visible(w.Client); shown != "" {
 			from = " at " + shown
 		}
-		out = append(out, fmt.Sprintf("  %d. %s%s, for %s, gives up in %s%s", i+1, e.owner(w.Owner), from, span(w.Waiting), span(w.Left), info))
+		toRead := ""
+		if w.Shared {
+			toRead = ", to read"
+		}
+		out = append(out, fmt.Sprintf("  %d. %s%s%s, for %s, gives up in %s%s", i+1, e.owner(w.Owner), from, toRead, span(w.Waiting), span(w.Left), info))
 	}
 	return out
 }

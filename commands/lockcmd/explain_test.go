@@ -74,6 +74,8 @@ func TestExplain(t *testing.T) {
 		{"read", explanation{Inspection: locks.Inspection{Nodes: read, Need: 2, Readers: readers, Holding: locks.Holding{Key: locks.Key{Name: "job"}, Readers: 2, Remaining: 9 * time.Second}}},
 			"job is read by r1 for 9s at most; r2 for 900ms at most|3 of 3 nodes vote, 2 must agree:|  n1: read by 2 owners|  n2: read by 1 owner|  n3: free|" +
 				"next: others may read it unless a writer waits; free for a writer in at most 9s, unless a reader renews its lease"},
+		{"waited for by a reader", explanation{Inspection: locks.Inspection{Nodes: held, Need: 2, Held: true, Holding: has}, waiters: []locks.Waiter{{Owner: "you", Waiting: time.Second, Left: 2 * time.Second, Shared: true}}},
+			"1 waits for it at this proxy; who waits at others is not known here:|  1. you, to read, for 1s, gives up in 2s"},
 		{"read by many", explanation{Inspection: locks.Inspection{Nodes: read, Need: 2, Readers: slices.Repeat(readers, 6), Holding: locks.Holding{Key: locks.Key{Name: "job"}, Readers: 12}}, visible: hidden},
 			"job is read by " + strings.Repeat(hiddenReader+" for 9s at most; "+hiddenReader+" for 900ms at most; ", 5) + "and 2 more"},
 		{"read by its writer", explanation{Inspection: locks.Inspection{Nodes: heldAndRead, Need: 2, Held: true, Holding: has, Readers: []locks.ReadBy{{Owner: "me", Remaining: time.Second}}}},

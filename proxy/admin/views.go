@@ -183,6 +183,7 @@ type waiterView struct {
 	Info    textView `json:"info"`
 	Waiting int64    `json:"waiting_ms"`
 	Left    int64    `json:"left_ms"`
+	Shared  bool     `json:"shared,omitempty"` // to read
 }
 
 // sinceMillis is the time since t in milliseconds; 0 if t is zero.
@@ -283,7 +284,7 @@ func viewDetail(n locks.Key, in locks.Inspection, waiters []locks.Waiter, lines 
 	}
 	for _, w := range waiters[:min(len(waiters), detailWaiters)] {
 		d.Waiters = append(d.Waiters, waiterView{
-			Owner: shortOwner(w.Owner), Client: short(w.Client), Info: short(w.Info), Waiting: millis(w.Waiting), Left: millis(w.Left),
+			Owner: shortOwner(w.Owner), Client: short(w.Client), Info: short(w.Info), Waiting: millis(w.Waiting), Left: millis(w.Left), Shared: w.Shared,
 		})
 	}
 	return d

@@ -48,7 +48,10 @@ func TestViews_Readers(t *testing.T) {
 	}
 	in := locks.Inspection{Holding: read, Nodes: []locks.NodeView{{State: locks.NodeVoting, Readers: 60}, {State: locks.NodeVoting}}}
 	in.Readers = slices.Repeat([]locks.ReadBy{{Owner: "r1", Remaining: 1500 * time.Millisecond}}, 60)
-	d := viewDetail(k, in, nil, newTimelines(), nil)
+	d := viewDetail(k, in, []locks.Waiter{{Owner: "w"}, {Owner: "r2", Shared: true}}, newTimelines(), nil)
+	if d.Waiters[0].Shared || !d.Waiters[1].Shared {
+		t.Errorf("who waits: %+v", d.Waiters)
+	}
 	if d.Held || d.Reading != 60 || len(d.Readers) != detailReaders || d.Readers[0] != (readerView{Owner: short("r1"), Left: 1500}) {
 		t.Errorf("all about it: %+v", d)
 	}

@@ -60,7 +60,7 @@ function fillDetail(d) {
   setText(byId("detail-reading"), d.reading > d.readers.length ? "the last " + d.readers.length + " of " + count(d.reading) : "");
   for (const w of d.waiters) {
     const li = element("li");
-    li.append(element("bdi", whole(w.owner)), " for " + span(w.waiting_ms) + ", gives up in " + span(w.left_ms + 999));
+    li.append(element("bdi", whole(w.owner)), (w.shared ? " to read, for " : " for ") + span(w.waiting_ms) + ", gives up in " + span(w.left_ms + 999));
     if (w.client.text) li.append(", at ", element("bdi", whole(w.client)));
     if (w.info.text) li.append(", info: ", element("bdi", whole(w.info)));
     byId("detail-waiters").append(li);
