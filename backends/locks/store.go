@@ -24,7 +24,7 @@ type Store interface {
 	// Acquire decides on an attempt. It does not wait until the name is free. If it grants nothing, what some
 	// nodes granted is undone, perhaps after it has returned. Errors are those of Service.Lock.
 	Acquire(context.Context, Attempt) (Decision, error)
-	Holder(context.Context, Key) (Decision, error) // who has the name, as a refusal; none if nobody has
+	Holder(context.Context, Key) (Decision, error) // who has the name, or that it is read, as a refusal; none if neither
 	Read(context.Context, Key) (Reading, error)    // that of Service.Read
 
 	// Renew and Release do what Service.Renew and Service.Unlock say. The Service has one Release of a Req under

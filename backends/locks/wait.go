@@ -107,14 +107,11 @@ func (s *Service) lockAtOnce(ctx context.Context, r Attempt) (Decision, error) {
 	if !r.Generated && s.hasAny(r.Key, r.Owner) {
 		return s.store.Acquire(ctx, r)
 	}
-	if k.Soon && !r.Generated { // perhaps its owner is one of the readers
-		return s.store.Acquire(ctx, r)
-	}
-	if !k.Answers(s.store.Now()) || (!r.Generated && !sure) {
+	if !k.Answers(s.store.Now()) || (!r.Generated && !sure && !k.Soon) {
 		a, err := s.store.Holder(ctx, line)
 		k = s.known(s.store.Now(), a, err) // for this answer only
 	}
-	if !r.Generated && k.Holder == r.Owner {
+	if !r.Generated && (k.Holder == r.Owner || k.Soon) { // perhaps its owner is one of the readers
 		return s.store.Acquire(ctx, r)
 	}
 	return s.refusal(k)

@@ -205,7 +205,11 @@ func (s *Store) supersede(a *locks.Attempt) {
 func (s *Store) Holder(_ context.Context, k locks.Key) (locks.Decision, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.refusal(s.record(k)), nil
+	d := s.refusal(s.record(k))
+	if d.Holder == "" {
+		s.inTheWay(&locks.Attempt{LockRequest: locks.LockRequest{Key: k}}, &d)
+	}
+	return d, nil
 }
 
 // Read implements locks.Store.

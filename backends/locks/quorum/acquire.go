@@ -449,6 +449,9 @@ func (s *Store) Holder(ctx context.Context, k locks.Key) (locks.Decision, error)
 	}
 	h, who := s.holding(votes, k)
 	if who != oneOwner && who != unsettledGrant {
+		if h.Readers > 0 {
+			return locks.Decision{Remaining: h.Remaining, Why: locks.Readers}, nil
+		}
 		return locks.Decision{}, nil
 	}
 	return locks.Decision{Holder: h.Owner, Remaining: h.Remaining}, nil
