@@ -36,6 +36,18 @@ func giveUp(t *testing.T, s *locks.Service, owner string, shared bool) {
 	}
 }
 
+// keptOut waits until a new reader is refused: a writer that waits has asked.
+func keptOut(t *testing.T, s *locks.Service) {
+	t.Helper()
+	eventually(t, "readers are kept out", func() bool {
+		a, err := s.Lock(t.Context(), reads("new", 0))
+		if a.Granted {
+			giveUp(t, s, "new", true)
+		}
+		return err == nil && !a.Granted
+	})
+}
+
 // TestShared_ReadersOrOneWriter, whatever the Store.
 func TestShared_ReadersOrOneWriter(t *testing.T) {
 	onSharing(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
@@ -89,7 +101,7 @@ func TestShared_LineOfBoth(t *testing.T) {
 		for i := range 5 {
 			<-granted[fmt.Sprint("r", i)]
 		}
-		refuses(t, s, reads("new", 0))
+		keptOut(t, s)
 		if g := lock(t, s, reads("r0", 0)); g.Holds != 2 {
 			t.Errorf("who reads entered again: %d holds", g.Holds)
 		}
@@ -114,13 +126,7 @@ func TestShared_WriterThatGivesUp(t *testing.T) {
 			left <- err
 		}()
 		eventually(t, "it waits", func() bool { return len(s.Waiters(job)) == 1 })
-		eventually(t, "it keeps readers out", func() bool {
-			a, err := s.Lock(t.Context(), reads("r2", 0))
-			if a.Granted {
-				giveUp(t, s, "r2", true)
-			}
-			return err == nil && !a.Granted
-		})
+		keptOut(t, s)
 		leave()
 		if err := <-left; !errors.Is(err, context.Canceled) {
 			t.Error(err)

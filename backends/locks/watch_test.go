@@ -12,27 +12,7 @@ import (
 func TestWatch(t *testing.T) { onEach(t, locks.Options{}, testWatch) }
 
 func testWatch(t *testing.T, s *locks.Service) {
-	var mu sync.Mutex
-	var told []locks.Event
-	s.Watch(func(e locks.Event) { mu.Lock(); defer mu.Unlock(); told = append(told, e) })
-	expect := func(what string, wanted locks.Event) (got locks.Event) {
-		t.Helper()
-		eventually(t, what, func() bool {
-			mu.Lock()
-			defer mu.Unlock()
-			for i, e := range told {
-				if e.Kind == wanted.Kind && e.Owner == wanted.Owner && e.Shared == wanted.Shared {
-					got, told = e, slices.Delete(told, i, i+1)
-					return true
-				}
-			}
-			return false
-		})
-		if got.Key != job || got.Fence != wanted.Fence || got.Client != wanted.Client || got.Holds != wanted.Holds || got.Handed != wanted.Handed || time.Since(got.At) > time.Minute {
-			t.Errorf("%s: %+v, want %+v", what, got, wanted)
-		}
-		return got
-	}
+	expect := watching(t, s)
 	g := lock(t, s, locks.LockRequest{Owner: "alice", Client: "here"})
 	expect("a grant", locks.Event{Kind: locks.EventGranted, Owner: "alice", Client: "here", Fence: g.Fence, Holds: 1})
 	refused(t, s, "job", "bob")
@@ -61,15 +41,16 @@ func testWatch(t *testing.T, s *locks.Service) {
 	kept := lock(t, s, locks.LockRequest{Owner: "dave", Session: c.Session})
 	c.End()
 	expect("a session that left", locks.Event{Kind: locks.EventLeft, Owner: "dave", Fence: kept.Fence})
+}
 
+// TestWatch_Readers: what is told of readers is told under the name itself.
+func TestWatch_Readers(t *testing.T) { onSharing(t, locks.Options{}, testWatchReaders) }
+
+func testWatchReaders(t *testing.T, s *locks.Service) {
+	expect := watching(t, s)
 	reader := newClient(s)
-	var read locks.Grant
-	eventually(t, "the name is free", func() bool {
-		a, err := s.Lock(t.Context(), locks.LockRequest{Key: job, Owner: "erin", TTL: 30 * time.Second, Shared: true, Session: reader.Session})
-		read = a.Grant
-		return err == nil && a.Granted
-	})
-	expect("a reader, under the name itself", locks.Event{Kind: locks.EventGranted, Owner: "erin", Fence: read.Fence, Holds: 1, Shared: true})
+	read := lock(t, s, locks.LockRequest{Owner: "erin", Shared: true, Session: reader.Session})
+	expect("a reader", locks.Event{Kind: locks.EventGranted, Owner: "erin", Fence: read.Fence, Holds: 1, Shared: true})
 	refused(t, s, "job", "bob")
 	expect("a writer who is refused", locks.Event{Kind: locks.EventRefused, Owner: "bob"})
 	again := lock(t, s, locks.LockRequest{Owner: "frank", Shared: true})
@@ -77,4 +58,29 @@ func testWatch(t *testing.T, s *locks.Service) {
 	expect("a reader who reads no more", locks.Event{Kind: locks.EventGiven, Owner: "frank", Fence: again.Fence, Shared: true})
 	reader.End()
 	expect("a reader whose session left", locks.Event{Kind: locks.EventLeft, Owner: "erin", Fence: read.Fence, Shared: true})
+}
+
+// watching returns a function that waits for an event and holds it to what is wanted.
+func watching(t *testing.T, s *locks.Service) func(what string, wanted locks.Event) locks.Event {
+	var mu sync.Mutex
+	var told []locks.Event
+	s.Watch(func(e locks.Event) { mu.Lock(); defer mu.Unlock(); told = append(told, e) })
+	return func(what string, wanted locks.Event) (got locks.Event) {
+		t.Helper()
+		eventually(t, what, func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			for i, e := range told {
+				if e.Kind == wanted.Kind && e.Owner == wanted.Owner && e.Shared == wanted.Shared {
+					got, told = e, slices.Delete(told, i, i+1)
+					return true
+				}
+			}
+			return false
+		})
+		if got.Key != job || got.Fence != wanted.Fence || got.Client != wanted.Client || got.Holds != wanted.Holds || got.Handed != wanted.Handed || time.Since(got.At) > time.Minute {
+			t.Errorf("%s: %+v, want %+v", what, got, wanted)
+		}
+		return got
+	}
 }
