@@ -303,8 +303,8 @@ func (w *worker) play() {
 			return
 		}
 	}
-	if !c.Shared && w.chance(6) {
-		defer w.alsoReads(c)()
+	if c.Owner != "" && w.chance(5) {
+		defer w.hasBoth(c)()
 	}
 	w.unlock(c)
 }

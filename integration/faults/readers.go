@@ -65,9 +65,10 @@ func (w *worker) look(c *claim) bool {
 	return e.Reply != stale
 }
 
-// alsoReads has who writes read as well: when it has given back what it writes, others may read, and nobody has written since.
-func (w *worker) alsoReads(c *claim) (done func()) {
-	r := &claim{Event: Event{Op: opLock, Name: c.Name, Owner: c.Owner, TTL: w.lease(), Shared: true}}
+// hasBoth has who writes read as well, so that nobody writes when it has given back what it writes; and who reads write, if nobody
+// else reads.
+func (w *worker) hasBoth(c *claim) (done func()) {
+	r := &claim{Event: Event{Op: opLock, Name: c.Name, Owner: c.Owner, TTL: w.lease(), Shared: !c.Shared}}
 	if !w.lock(r) {
 		return func() {}
 	}
