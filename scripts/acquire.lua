@@ -12,7 +12,7 @@
 --       here, and owner is empty if the name is free. why is there only if the one in the way is not a writer: it is
 --       readers, of which owner is the one with the latest end; upgrade, which is readers as well, and this owner is one; or
 --       intent, of a writer who waits for readers
--- Without a grant nothing is written, except that what has ended is removed. Repeating the call changes nothing. The new hold
+-- Without a grant nothing is written, except that what has ended is removed, and the intent of a writer that waits. Repeating the call changes nothing. The new hold
 -- ends ttl from now and prolongs no other hold; the version of the lease stays. Known holds of the grant that are missing
 -- here are added: see add in the prologue.
 -- A reader is granted its lock beside others, with the largest fence of the name as it stands, which so is not below that of

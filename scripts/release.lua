@@ -35,6 +35,7 @@
 -- renewal reinstates the hold; the release is remembered as long as the fences are. Holds without such a trace, as others
 -- are left or they were missing here, are remembered one by one as given back. Other known holds of the grant that are
 -- missing here are added: see add in the prologue. The lease ends with the last of the holds left.
+-- After all but an undo the intent of this owner is over as well.
 -- Repeating it changes nothing. A node that may not vote does all of it, and replies with its refusal.
 local owner, fence, unlock, request = ARGV[5], tonumber(ARGV[6]), ARGV[7] ~= 'undo', ARGV[8]
 local said = ARGV[7] == 'passed' and 'handed' or ARGV[7] == 'finish' and 'strict' or ARGV[7]
