@@ -12,12 +12,12 @@
 --       here, and owner is empty if the name is free. why is there only if the one in the way is not a writer: it is
 --       readers, of which owner is the one with the latest end; upgrade, which is readers as well, and this owner is one; or
 --       intent, of a writer who waits for readers
--- Without a grant nothing is written, except that what has ended is removed, and the intent of a writer that waits. Repeating the call changes nothing. The new hold
--- ends ttl from now and prolongs no other hold; the version of the lease stays. Known holds of the grant that are missing
--- here are added: see add in the prologue.
+-- Without a grant nothing is written, except that what has ended is removed, and the intent of a writer that waits. Repeating
+-- the call changes nothing. The new hold ends ttl from now and prolongs no other hold; the version of the lease stays. Known
+-- holds of the grant that are missing here are added: see add in the prologue.
 -- A reader is granted its lock beside others, with the largest fence of the name as it stands, which so is not below that of
 -- any writer before. It is raised only where this owner has read under as large a fence, so that the fences of an owner's
--- readings increase as well. A writer who already reads the name may have it if nobody else does.
+-- readings increase as well, for as long as its own are kept. A writer who already reads the name may have it if nobody else does.
 -- The modes:
 --   plain  as above
 --   fresh  if the owner's fence here is not above the known one, which a quorum has noted, its holds are dropped, their
@@ -49,11 +49,13 @@ if name then -- up to its floor a node that forgot does not know which readings 
   fence = math.max(name > floor and name or floor + 1, seen and seen + 1 or 0)
 end
 
+local longest_intent = 10000 -- ms; no proxy asks for as much, so one that ends later is from before the clock was stepped back
+
 -- in_the_way is the reply to an owner that does not have the name, if others keep it from getting it.
 local function in_the_way()
   local ends, whose = string.match(intent or '', '^(%d+) (.*)$')
   ends = tonumber(ends) or 0
-  local waits = ends > now and ends <= now + maxttl
+  local waits = ends > now and ends <= now + longest_intent
   if KEYS[4] then
     local other, e, its = writer(owner)
     if other then return {0, other, e - now, its} end

@@ -189,14 +189,14 @@ var Reading = []Mutant{
 		Breaks: "a writer that has gone keeps nobody out for ever",
 		Rare:   true,
 		Units:  sharedScriptTests,
-		Edits:  []Edit{{"scripts/acquire.lua", "local waits = ends > now and ends <= now + maxttl", "local waits = ends > 0"}},
+		Edits:  []Edit{{"scripts/acquire.lua", "local waits = ends > now and ends <= now + longest_intent", "local waits = ends > 0"}},
 	},
 	{
 		Name:   "intent-far-ahead",
 		Breaks: "nor does one that was there before the clock was stepped back",
 		Rare:   true,
 		Units:  sharedScriptTests,
-		Edits:  []Edit{{"scripts/acquire.lua", "local waits = ends > now and ends <= now + maxttl", "local waits = ends > now"}},
+		Edits:  []Edit{{"scripts/acquire.lua", "local waits = ends > now and ends <= now + longest_intent", "local waits = ends > now"}},
 	},
 	{
 		Name:    "intent-keeps-a-reader-out-of-its-own",
