@@ -53,7 +53,8 @@ type simName struct {
 	lost    map[int64]bool // fences of grants of which a session was told that they are lost
 	beliefs []*simBelief
 	asks    []*simAsk
-	read    int64 // the largest fence that was told to a reader of the name
+	read    int64     // the largest fence that was told to a reader of the name
+	cleared time.Time // when a FORCE was answered that may have taken it from its readers
 	simReplaced
 }
 
@@ -88,6 +89,7 @@ type simHold struct {
 type simAsk struct {
 	name, owner string
 	proxy       *simProxy
+	at          time.Time // when it was sent
 	renews      time.Time // the end that it asks for at the earliest, if it is a RENEW
 	bound       time.Time // of what it is told, if not zero
 	carried     bool      // it is a RENEW that was answered with a validity
@@ -186,7 +188,7 @@ func earlier(a, b time.Time) time.Time {
 func (h *simHistory) ask(p *simProxy, name, owner string, ttl time.Duration) *simAsk {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	a, n := &simAsk{name: name, owner: owner, proxy: p, alone: true}, h.nameLocked(name)
+	a, n := &simAsk{name: name, owner: owner, proxy: p, at: time.Now(), alone: true}, h.nameLocked(name)
 	a.taken, a.latest, a.written = n.taken, n.fence, h.nameLocked(keyOf(name).Name).fence
 	if ttl > 0 {
 		a.renews = time.Now().Add(ttl - locks.Drift(ttl))
@@ -287,7 +289,7 @@ func (h *simHistory) granted(a *simAsk, r locks.LockRequest, g locks.Grant) *sim
 		h.blameLocked(g.Name, "%s was granted fence %d after %d of %s", g.Owner, g.Fence, n.fence, n.owner)
 	}
 	if mine == nil {
-		over := n.forcing > 0 || h.nameLocked(keyOf(g.Name).Name).forcing > 0 || n.lost[g.Fence] || g.Fence <= n.taken || n.dropped[g.Fence]
+		over := n.forcing > 0 || h.forcedLocked(a, g) || n.lost[g.Fence] || g.Fence <= n.taken || n.dropped[g.Fence]
 		mine = &simBelief{name: g.Name, owner: g.Owner, fence: g.Fence, over: over}
 		n.beliefs = append(n.beliefs, mine)
 	}

@@ -119,10 +119,18 @@ func (h *simHistory) besideLocked(a *simAsk, g locks.Grant, now time.Time) {
 	}
 }
 
+// forcedLocked reports whether a FORCE may have taken a reader's lock before its owner heard of it.
+func (h *simHistory) forcedLocked(a *simAsk, g locks.Grant) bool {
+	k := keyOf(g.Name)
+	n := h.nameLocked(k.Name)
+	return n.forcing > 0 || k.Reader != "" && a.at.Before(n.cleared)
+}
+
 // forceReaders notes a FORCE that takes a name from its readers, if nobody has it for itself.
 func (h *simHistory) forceReaders(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.nameLocked(name).cleared = time.Now()
 	for reader, n := range h.names {
 		if strings.HasPrefix(reader, name+readBar) {
 			n.forced = true
