@@ -92,11 +92,13 @@ func TestUnlock_OnceAfterAnother(t *testing.T) {
 		return err
 	}
 	for _, heldAgain := range []bool{false, true} {
+		nowhere(t, p[0], c)
 		g := lock(t, p[0], "job", "alice", time.Minute)
 		everywhere(t, p[0], c)
 		if err := release(1, g); err != nil {
 			t.Fatal(err)
 		}
+		nowhere(t, p[0], c)
 		next := lock(t, p[1], "job", "bob", time.Minute)
 		everywhere(t, p[1], c)
 		if !heldAgain {

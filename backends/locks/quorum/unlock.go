@@ -39,6 +39,10 @@ func (s *Store) unlockKnown(ctx context.Context, h locks.Holder, r locks.UnlockR
 		s.grants.observeEnd(&g)
 	}
 	switch {
+	case err == nil && result == undecided && r.Fence == 0 && hasLater(votes, h.Owner, g.fence):
+		s.grants.restore(h, g, holds)
+		s.grants.invalidate(h)
+		return s.unlockForeign(ctx, h, r)
 	case err != nil || result == undecided:
 		s.grants.restore(h, g, holds)
 		return 0, s.unlockError(h, result, votes, err)
@@ -59,6 +63,13 @@ func (s *Store) unlockKnown(ctx context.Context, h locks.Holder, r locks.UnlockR
 		}
 	}
 	return n, nil
+}
+
+// hasLater reports whether a node has a later grant of the owner, which may have been made through another proxy.
+func hasLater(votes []voters.Vote, owner string, fence int64) bool {
+	return slices.ContainsFunc(votes, func(v voters.Vote) bool {
+		return v.Kind == voters.No && v.Owner == owner && v.Fence > fence
+	})
 }
 
 // doneBefore reports whether the grant was released before by another UNLOCK; one with the same Req is this very one.

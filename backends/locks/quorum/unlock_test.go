@@ -36,6 +36,14 @@ func everywhere(t *testing.T, s *proxy, c []*redistest.Conn) {
 	})
 }
 
+// nowhere waits until no node has a record of job, so that all grant the next LOCK.
+func nowhere(t *testing.T, s *proxy, c []*redistest.Conn) {
+	t.Helper()
+	eventually(t, patient, "no node has a hold", func() bool {
+		return !slices.ContainsFunc(c, func(c *redistest.Conn) bool { return len(fields(t, s, c)) > 0 })
+	})
+}
+
 // fields are those of the node's record of job, sorted: every hold is one.
 func fields(t *testing.T, s *proxy, c *redistest.Conn) (names []string) {
 	t.Helper()
@@ -440,4 +448,27 @@ func TestUnlock_GivenBackByAnotherProxy(t *testing.T) {
 	lock(t, p[1], "job", "alice", 30*time.Second)
 	unlock(t, p[0], "job", "alice", 0)
 	nothingLeft(t, p[0], c)
+}
+
+// TestUnlock_StaleGrantHalfRemembered: an owner took a name through one proxy, gave it back through another and took it again there.
+// An UNLOCK through the first, which knows the old grant only, gives back the new one, though of the nodes that answer one
+// remembers the old release and the other does not know it.
+func TestUnlock_StaleGrantHalfRemembered(t *testing.T) {
+	t.Parallel()
+	p, c, _ := proxies(t, 2)
+	out := func(node int) { c[node].Do(t, "ACL", "SETUSER", "default", "-evalsha") }
+	back := func(node int) { c[node].Do(t, "ACL", "SETUSER", "default", "+evalsha") }
+	out(0)
+	lock(t, p[1], "job", "carol", time.Minute)
+	unlock(t, p[0], "job", "carol", 0)
+	k := p[0].RedisKeys(locks.Key{Name: "job"})
+	eventually(t, patient, "node 2 knows of the release", func() bool { return c[2].Do(t, "HGET", k.Fences, "o").Text == "carol" })
+	back(0)
+	out(1)
+	lock(t, p[0], "job", "carol", time.Minute)
+	eventually(t, patient, "the release has come to node 0", func() bool { return p[0].inner.Store.Idle() })
+	c[0].Do(t, "HDEL", k.Fences, "o", "a", "f", "n") // it may have come there before the LOCK, or not
+	unlock(t, p[1], "job", "carol", 0)
+	back(1)
+	lock(t, p[0], "job", "dave", time.Minute)
 }
