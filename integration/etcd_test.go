@@ -98,7 +98,7 @@ func TestEtcd_Ctl(t *testing.T) {
 		c := redistest.Open(t, p.Addr())
 		redistest.Eventually(t, time.Minute, "all members are shown to vote", func() bool {
 			v := c.Do(t, "LOCKCTL", "NODES")
-			return nodesField(v, "voting").Text == "3" && strings.Contains(v.String(), cluster[2].Addr())
+			return nodesField(v, "voting").Text == "3" && strings.Contains(v.String(), cluster[2].Addr()) && strings.Contains(v.String(), `"kind" $"etcd"`)
 		})
 	}
 	for _, sc := range lockctlScripts {

@@ -26,6 +26,7 @@ const (
 type NodeStatus struct {
 	Address string
 	Chosen  bool // sentinels choose the node's master
+	Etcd    bool // it is a member of an etcd, not a master that votes by itself
 	Up      bool // it answered
 	State   NodeState
 	Left    time.Duration // of a quarantine

@@ -384,7 +384,7 @@ func (c *ctl) nodes() []byte {
 	f := fields{
 		number("voting", voting),
 		number("needed", len(all)/2+1),
-		text("hint", nodesHint(len(all))),
+		text("hint", nodesHint(all)),
 		{"nodes", nodes},
 		{"proxies", c.proxies()},
 	}
@@ -400,15 +400,21 @@ func sinceMillis(t time.Time) int64 {
 }
 
 func nodeKind(n locks.NodeStatus) string {
-	if n.Chosen {
+	switch {
+	case n.Chosen:
 		return "sentinel"
+	case n.Etcd:
+		return "etcd"
 	}
 	return "standalone"
 }
 
-// nodesHint is a warning about what n nodes cannot guarantee; empty if there is none.
-func nodesHint(n int) string {
+// nodesHint is a warning about what so many lock nodes cannot guarantee; empty if there is none.
+func nodesHint(all []locks.NodeStatus) string {
+	n := len(all)
 	switch {
+	case n > 0 && all[0].Etcd:
+		return ""
 	case n < 3:
 		return "fewer than three lock nodes: no locks while one is down, and one that restarts without its data may grant a lease that still runs (see --restart-grace); use three or five"
 	case n%2 == 0:

@@ -122,8 +122,11 @@ func TestQuoted(t *testing.T) {
 
 func TestNodesHint(t *testing.T) {
 	for n, want := range map[int]string{1: "fewer than three", 2: "fewer than three", 3: "", 4: "an even number", 5: ""} {
-		if hint := nodesHint(n); !strings.HasPrefix(hint, want) || want == "" && hint != "" {
+		if hint := nodesHint(make([]locks.NodeStatus, n)); !strings.HasPrefix(hint, want) || want == "" && hint != "" {
 			t.Errorf("the hint for %d nodes: %q", n, hint)
 		}
+	}
+	if hint := nodesHint([]locks.NodeStatus{{Etcd: true}}); hint != "" {
+		t.Errorf("an etcd of one member: %q", hint)
 	}
 }

@@ -64,7 +64,7 @@ func (s *Store) probeAll(ctx context.Context) []statusResponse {
 
 // noteStatus keeps what a member has said, and logs a change.
 func (s *Store) noteStatus(i int, r *statusResponse, err error, took time.Duration) {
-	n := locks.NodeStatus{Address: s.opts.Members[i], State: locks.NodeVoting, Up: err == nil, Took: took, RunID: r.Header.MemberID}
+	n := locks.NodeStatus{Address: s.opts.Members[i], Etcd: true, State: locks.NodeVoting, Up: err == nil, Took: took, RunID: r.Header.MemberID}
 	switch refused := (*refusal)(nil); {
 	case errors.As(err, &refused):
 		n.State, n.Up, n.Err = locks.NodeRefusing, true, err

@@ -80,7 +80,7 @@ func New(o Options) (*Store, error) {
 	s.memory = newMemory(cmp.Or(o.Memory, 100_000))
 	s.status.all = make([]locks.NodeStatus, len(o.Members))
 	for i, m := range o.Members {
-		s.status.all[i] = locks.NodeStatus{Address: m, State: locks.NodeUnknown}
+		s.status.all[i] = locks.NodeStatus{Address: m, Etcd: true, State: locks.NodeUnknown}
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s, nil
