@@ -229,9 +229,9 @@ func (c *simClient) readTogether(p, other *simProxy, name string) {
 		b *simBelief
 		a locks.Decision
 	}
-	written := make(chan answer, 1)
+	written, aside := make(chan answer, 1), c.copy(false)
 	go func() {
-		b, a := c.copy(false).askAs(p, name, writer, 900*time.Millisecond)
+		b, a := aside.askAs(p, name, writer, 900*time.Millisecond)
 		written <- answer{b, a}
 	}()
 	c.sleep(50 * time.Millisecond)
