@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lockproxy/lockproxy/commands/adopt/glob"
+	"github.com/lockproxy/lockproxy/backends/glob"
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 

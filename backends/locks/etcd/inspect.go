@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lockproxy/lockproxy/backends/glob"
 	"github.com/lockproxy/lockproxy/backends/locks"
 )
 
@@ -90,6 +91,7 @@ func (s *Store) page(ctx context.Context, r locks.ListRequest) (p page, err erro
 		return p, named(err, "LOCKCTL", "")
 	}
 	p.cursor = "0"
+	pattern, _, _ := glob.Parse(cmp.Or(r.Match, "*")) // one with an open class is read as Redis does
 	for i := range answer.Kvs {
 		kv := &answer.Kvs[i]
 		k, ok := s.keys().parseLock(kv.Key)
@@ -99,7 +101,7 @@ func (s *Store) page(ctx context.Context, r locks.ListRequest) (p page, err erro
 		if answer.More {
 			p.cursor = string(kv.Key[len(prefix):][:hashed])
 		}
-		if r.DB != locks.AllDBs && k.DB != r.DB || r.Match != "" && !match(r.Match, k.Name) {
+		if r.DB != locks.AllDBs && k.DB != r.DB || !pattern.Matches(k.Name) {
 			continue
 		}
 		v, err := s.viewOf(k, kv, answer.Header.Revision)

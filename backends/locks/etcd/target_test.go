@@ -50,23 +50,6 @@ func TestLockKeys(t *testing.T) {
 	}
 }
 
-func TestMatch(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		pattern, name string
-		want          bool
-	}{
-		{"*", "", true}, {"", "", true}, {"", "a", false}, {"a*c", "abbc", true}, {"a*c", "abcd", false}, {"a*b*c*", "axbxcx", true}, {"?", "", false},
-		{"[a-c]x", "bx", true}, {"[^a-c]x", "bx", false}, {"[^a-c]x", "dx", true}, {`\*`, "*", true}, {`\*`, "a", false}, {"[]]", "]", false}, {"[a", "a", true},
-		{"**a", "bba", true}, {"*a", "aab", false}, {`[\]]`, "]", true}, {"[c-a]", "b", true},
-		{strings.Repeat("*a", 30) + "b", strings.Repeat("a", 10000), false},
-	} {
-		if got := match(tt.pattern, tt.name); got != tt.want {
-			t.Errorf("%.20q %.20q: %t", tt.pattern, tt.name, got)
-		}
-	}
-}
-
 // TestLeasesOutlastHolds: a lease lasts longer than what it is for, by the clock of whoever grants it, and there are few.
 func TestLeasesOutlastHolds(t *testing.T) {
 	t.Parallel()

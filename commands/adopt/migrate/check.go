@@ -10,9 +10,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockproxy/lockproxy/backends/glob"
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/commands/adopt"
-	"github.com/lockproxy/lockproxy/commands/adopt/glob"
 	"github.com/lockproxy/lockproxy/commands/adopt/peers"
 )
 

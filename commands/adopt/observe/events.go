@@ -3,8 +3,8 @@ package observe
 import (
 	"strings"
 
+	"github.com/lockproxy/lockproxy/backends/glob"
 	"github.com/lockproxy/lockproxy/backends/resp"
-	"github.com/lockproxy/lockproxy/commands/adopt/glob"
 )
 
 // longestWatched bounds the pattern of a subscription, in bytes.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lockproxy/lockproxy/commands/adopt/glob"
+	"github.com/lockproxy/lockproxy/backends/glob"
 )
 
 // A Report is what an Observer has seen.

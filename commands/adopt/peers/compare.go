@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/lockproxy/lockproxy/commands/adopt/glob"
+	"github.com/lockproxy/lockproxy/backends/glob"
 )
 
 // none is the index for keys for which a proxy has no pattern: they are off.

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lockproxy/lockproxy/commands/adopt/glob"
+	"github.com/lockproxy/lockproxy/backends/glob"
 )
 
 // Modes, in the order in which neighbours stand; observe stands with off.

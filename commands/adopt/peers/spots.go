@@ -3,7 +3,7 @@ package peers
 import (
 	"slices"
 
-	"github.com/lockproxy/lockproxy/commands/adopt/glob"
+	"github.com/lockproxy/lockproxy/backends/glob"
 )
 
 // alphabet is one byte for each group of bytes that no glob tells apart, letters first.

@@ -2,6 +2,7 @@ package glob
 
 import (
 	"math/rand/v2"
+	"strings"
 	"testing"
 )
 
@@ -15,6 +16,8 @@ func TestGlob(t *testing.T) {
 		{"schloß:*", "schloß:1", true}, {"schloß:*", "schlo:1", false}, {"[ab]x", "bx", true}, {"[^ab]x", "bx", false}, {"[^ab]x", "cx", true}, {"[^a]", "\x00", true},
 		{"[a-c]", "b", true}, {"[c-a]", "b", true}, {"[a-]", "-", true}, {`[\]]`, "]", true}, {`[\^a]`, "^", true}, {"[]", "]", false}, {`\*`, "*", true}, {`\*`, "a", false},
 		{`a\`, `a\`, true}, {"a**", "a", true}, {"lock.a", "lockXa", false}, {"a|b", "a", false},
+		{"a*c", "abbc", true}, {"a*c", "abcd", false}, {"a*b*c*", "axbxcx", true}, {"?", "", false}, {"[a-c]x", "bx", true}, {"[^a-c]x", "bx", false}, {"[^a-c]x", "dx", true},
+		{"[]]", "]", false}, {"**a", "bba", true}, {"*a", "aab", false}, {strings.Repeat("*a", 30) + "b", strings.Repeat("a", 10000), false},
 	} {
 		g, _, err := Parse(tt.glob)
 		if err != nil || g.Matches(tt.key) != tt.want {
@@ -24,7 +27,7 @@ func TestGlob(t *testing.T) {
 	for _, tt := range []struct {
 		open, key string
 		want      bool
-	}{{"a[", "a", false}, {"a[bc", "ac", true}, {"a[bc", "a[bc", false}, {"[^", "x", true}, {`[\]`, "]", true}} {
+	}{{"[a", "a", true}, {"a[", "a", false}, {"a[bc", "ac", true}, {"a[bc", "a[bc", false}, {"[^", "x", true}, {`[\]`, "]", true}} {
 		if g, _, err := Parse(tt.open); err == nil || g.Matches(tt.key) != tt.want {
 			t.Errorf("%s, %q: %t, %v", tt.open, tt.key, !tt.want, err)
 		}
