@@ -1,7 +1,6 @@
 package main
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/lockproxy/lockproxy/integration/model/explore"
@@ -31,10 +30,7 @@ func TestEachRuleIsNeeded(t *testing.T) {
 				}
 			}
 			res := search(t, c)
-			if !strings.HasPrefix(res.Broken, breaks+":") {
-				t.Fatalf("want %s broken; got %q after %d states", breaks, res.Broken, res.States)
-			}
-			t.Logf("%s: %d steps", res.Broken, len(res.Trace)-1)
+			res.Breaks(t, breaks)
 		})
 	}
 }

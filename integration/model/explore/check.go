@@ -31,6 +31,15 @@ func (r Result) Holds(t *testing.T) {
 	}
 }
 
+// Breaks wants this promise to be broken.
+func (r Result) Breaks(t *testing.T, promise string) {
+	t.Helper()
+	if !strings.HasPrefix(r.Broken, promise+":") {
+		t.Fatalf("want %s broken; got %q after %d states", promise, r.Broken, r.States)
+	}
+	t.Logf("%s: %d steps", r.Broken, len(r.Trace)-1)
+}
+
 // Happened wants every one of these to be counted: without them the search proves nothing.
 func (r Result) Happened(t *testing.T, steps ...string) {
 	t.Helper()

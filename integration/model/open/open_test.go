@@ -1,7 +1,6 @@
 package main
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/lockproxy/lockproxy/integration/model/explore"
@@ -38,10 +37,7 @@ func TestEachRuleIsNeeded(t *testing.T) {
 		t.Run(v.name, func(t *testing.T) {
 			v.take(&v.world.Rules)
 			res := search(t, v.world)
-			if !strings.HasPrefix(res.Broken, v.breaks+":") {
-				t.Fatalf("want %s broken; got %q after %d states", v.breaks, res.Broken, res.States)
-			}
-			t.Logf("%s: %d steps", res.Broken, len(res.Trace)-1)
+			res.Breaks(t, v.breaks)
 		})
 	}
 }
