@@ -261,7 +261,7 @@ func (a *Adoption) upstreamHas(ctx context.Context, conn Connection, key string)
 			return false, nil
 		}
 		before = left
-		if err := sleep(ctx, lag); err != nil {
+		if err := locks.Sleep(ctx, lag); err != nil {
 			return false, err
 		}
 	}

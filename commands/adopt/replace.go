@@ -35,7 +35,7 @@ func (a *Adoption) replace(ctx context.Context, c *Call, key locks.Key, op idiom
 		a.guesses.Remove(key)
 		return nil, grant, mayBeLost(key.Name, err)
 	case !d.Granted:
-		return nil, grant, sleep(ctx, rand.N(maxReplacePause))
+		return nil, grant, locks.Sleep(ctx, rand.N(maxReplacePause))
 	}
 	return &guess{owner: d.Grant.Owner, fence: d.Grant.Fence, holds: 1, until: now.Add(ttl), open: open, made: c.made()}, d.Grant, nil
 }
@@ -54,16 +54,4 @@ func (a *Adoption) mayReplace(c *Call) error {
 		return c.refused(TooStrict, refused.Why)
 	}
 	return nil
-}
-
-// sleep waits for d, or returns the error of ctx when that ends before.
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

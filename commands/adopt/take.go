@@ -55,7 +55,7 @@ func (a *Adoption) foundInstead(ctx context.Context, on *basis, key locks.Key, o
 // awaitEnd waits for the end of a grant that can no longer be renewed: its holder gives it up earlier than the nodes do, by
 // no more than their clocks may differ.
 func (a *Adoption) awaitEnd(ctx context.Context, g guess) {
-	_ = sleep(ctx, min(time.Until(g.until), locks.Drift(a.opt.MaxTTL))) // where ctx has ended, the next question fails
+	_ = locks.Sleep(ctx, min(time.Until(g.until), locks.Drift(a.opt.MaxTTL))) // where ctx has ended, the next question fails
 }
 
 // addressOf returns a client's address; empty: there is no client.

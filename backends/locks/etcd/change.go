@@ -76,7 +76,7 @@ func (s *Store) change(ctx context.Context, q question, decide func(*view) (*wri
 			continue
 		}
 		if try > calmTries {
-			if err := sleep(ctx, s.opts.Random.UpTo(triesPause)); err != nil {
+			if err := locks.Sleep(ctx, s.opts.Random.UpTo(triesPause)); err != nil {
 				return nil, err
 			}
 		}

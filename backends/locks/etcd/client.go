@@ -128,7 +128,7 @@ func (c *client) ask(ctx context.Context, limit time.Duration, path string, ask,
 		if errors.As(err, &refused) || within.Err() != nil {
 			return try > 0, c.quorumError(failed)
 		}
-		if (try+1)%len(failed) == 0 && sleep(within, redialPause) != nil && ctx.Err() != nil {
+		if (try+1)%len(failed) == 0 && locks.Sleep(within, redialPause) != nil && ctx.Err() != nil {
 			return try > 0, ctx.Err()
 		}
 	}
@@ -270,15 +270,4 @@ func plain(err error) error {
 		return errors.New("closed the connection")
 	}
 	return err
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -50,7 +50,7 @@ func (s *Store) follow(ctx context.Context, source *locks.Source) {
 		if s.Now()-began > longRedial {
 			pause = firstRedial
 		}
-		_ = sleep(ctx, pause)
+		_ = locks.Sleep(ctx, pause)
 	}
 }
 

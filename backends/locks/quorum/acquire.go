@@ -48,21 +48,10 @@ func (s *Store) Acquire(ctx context.Context, r locks.Attempt) (locks.Decision, e
 		if tries++; tries > splitTries || s.Now() > deadline {
 			return locks.Decision{}, nil
 		}
-		if err := sleep(ctx, s.set.Opts.Random.UpTo(window)); err != nil {
+		if err := locks.Sleep(ctx, s.set.Opts.Random.UpTo(window)); err != nil {
 			return locks.Decision{}, err
 		}
 		window = min(2*window, maxSplitWindow)
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 

@@ -153,7 +153,7 @@ func (s *Store) GiveBack(h locks.Holder, fence int64, ids []string) {
 	}
 	for i := range giveBackTries {
 		if i > 0 {
-			_ = sleep(context.Background(), giveBackPause<<i)
+			_ = locks.Sleep(context.Background(), giveBackPause<<i)
 		}
 		noted, err := s.noteShortening(context.Background(), h, fence, s.set.Opts.Timeouts(s.set.Opts.MaxTTL))
 		if err == nil && voters.CountKind(noted, voters.Yes) >= s.set.Quorum {

@@ -21,7 +21,7 @@ const conflictRetries = 5
 // error is that of ctx.
 func (s *Store) retry(ctx context.Context, do func() (again bool)) error {
 	for try := 0; do() && try < conflictRetries; try++ {
-		if err := sleep(ctx, s.set.Opts.Random.UpTo(splitWindow<<try)); err != nil {
+		if err := locks.Sleep(ctx, s.set.Opts.Random.UpTo(splitWindow<<try)); err != nil {
 			return err
 		}
 	}
@@ -368,7 +368,7 @@ func (s *Store) readUntil(ctx context.Context, h locks.Holder, limits voters.Tim
 	good func([]voters.Vote) bool) (votes []voters.Vote, began time.Duration, err error) {
 	for read := range reads {
 		if read > 0 {
-			if err := sleep(ctx, pause(read)); err != nil {
+			if err := locks.Sleep(ctx, pause(read)); err != nil {
 				return nil, began, err
 			}
 		}

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
 )
 
 // The two ways on a link.
@@ -174,7 +176,7 @@ func (l *simLink) dial(ctx context.Context, p *simProxy) (net.Conn, error) {
 		if !open {
 			d += 100 * time.Millisecond
 		}
-		if err := sleep(ctx, d); err != nil {
+		if err := locks.Sleep(ctx, d); err != nil {
 			return nil, err
 		}
 		switch {

@@ -55,10 +55,7 @@ func (l *Listener) run(ctx context.Context) {
 		if l.listen(ctx) {
 			pause = FirstPause
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-		}
+		_ = locks.Sleep(ctx, pause)
 	}
 }
 
