@@ -166,24 +166,7 @@ func (l Limits) ParseRenew(args [][]byte) (r Release, err error) {
 	if r.TTL, err = l.parseTTL(args[2]); err != nil {
 		return r, err
 	}
-	opts, err := r.owner(args[3:], renewUsage)
-	if err != nil {
-		return r, err
-	}
-	for opts.next() {
-		switch opts.word {
-		case "FENCE":
-			r.Fence, err = opts.positive(64)
-		case "SHARED":
-			r.Shared = true
-		default:
-			err = opts.unknown()
-		}
-		if err != nil {
-			return r, err
-		}
-	}
-	return r, opts.err
+	return r, r.options(args[3:], renewUsage, (*options).unknown)
 }
 
 // ParseUnlock parses an UNLOCK, whose name is args[0].
@@ -194,31 +177,44 @@ func ParseUnlock(args [][]byte) (r Release, err error) {
 	if r.Name, err = lockName(args[1]); err != nil {
 		return r, err
 	}
-	opts, err := r.owner(args[2:], unlockUsage)
-	if err != nil {
-		return r, err
-	}
-	for opts.next() {
+	err = r.options(args[2:], unlockUsage, func(opts *options) (err error) {
 		switch opts.word {
-		case "FENCE":
-			r.Fence, err = opts.positive(64)
 		case "ALL":
 			r.All = true
-		case "SHARED":
-			r.Shared = true
 		case "REQ":
 			r.Req, err = opts.bounded(1, locks.MaxReq)
 		default:
 			err = opts.unknown()
 		}
+		return err
+	})
+	if err == nil && r.Req != "" && r.Owner == "" {
+		err = errReqOwner
+	}
+	return r, err
+}
+
+// options parses the owner, if rest begins with one, and the options behind it: those of RENEW and UNLOCK, and what others the
+// verb has.
+func (r *Release) options(rest [][]byte, usage string, others func(*options) error) error {
+	opts, err := r.owner(rest, usage)
+	if err != nil {
+		return err
+	}
+	for opts.next() {
+		switch opts.word {
+		case "FENCE":
+			r.Fence, err = opts.positive(64)
+		case "SHARED":
+			r.Shared = true
+		default:
+			err = others(&opts)
+		}
 		if err != nil {
-			return r, err
+			return err
 		}
 	}
-	if opts.err == nil && r.Req != "" && r.Owner == "" {
-		return r, errReqOwner
-	}
-	return r, opts.err
+	return opts.err
 }
 
 // owner parses the owner, if rest begins with one, and returns the options behind it.
