@@ -2,8 +2,8 @@
 --   ARGV[5]  TAG of an unlock, or empty
 --   {1, owner or empty, ms left, fence, lineage, number, owner last released or empty, its fence, info,
 --       granted ms ago, 1 if a renewal reinstated the grant here, 1 if the owner last released has had a grant since,
---       the memory of the unlock or empty: holds left, fence and hold, separated by spaces, how many owners read the name or
---       -1 if none has ever read any here, for how many ms longer one of them does, the grant,
+--       the memory of the unlock or empty: holds left, fence and hold, separated by spaces, how many owners read the name,
+--       for how many ms longer one of them does, the grant,
 --       hold, taken ms ago, ms left or 0, hold, taken ms ago, ms left or 0, ...}
 -- fence is the largest one of the name when it is free. It writes nothing, but removes a record that has lapsed.
 if refusal then return refusal end
@@ -12,8 +12,8 @@ local c, _, owner, fence, since = fences('o', 'f', 'n')
 owner, fence, since = owner or '', tonumber(fence or '0'), since == '1'
 local before = (ARGV[5] or '') ~= '' and recall('U' .. ARGV[5]) or ''
 local reads, e = reader('')
-local longest, readers = reads and e - now or 0, -1
-if rec[9] then readers = redis.call('ZCOUNT', beside('lockr'), '(' .. now, '+inf') end
+local readers, longest = 0, 0
+if reads then readers, longest = redis.call('ZCOUNT', beside('lockr'), '(' .. now, '+inf'), e - now end
 if not h then return {1, '', 0, c, '', 0, owner, fence, '', 0, 0, since and 1 or 0, before, readers, longest, ''} end
 local text = redis.call('HMGET', KEYS[1], 'i', 'g')
 local out = {1, h.owner, h.rest, h.fence, h.lineage, h.number, owner, fence, text[1], now - tonumber(text[2]), h.told and 1 or 0,

@@ -108,11 +108,10 @@ func (s *Service) Renew(ctx context.Context, r RenewRequest) (validity time.Dura
 	if err := s.checkTTL(r.TTL); err != nil {
 		return 0, err
 	}
-	h := Holder{r.Key, r.Owner}
 	if r.Shared {
-		h = h.Reading()
-		r.Key = h.Key
+		r.Reader = r.Owner
 	}
+	h := Holder{r.Key, r.Owner}
 	s.keepalive.setTTL(h, r.Fence, r.TTL)
 	validity, err = s.store.Renew(ctx, r)
 	notOwner := (*NotOwnerError)(nil)

@@ -26,6 +26,12 @@ func Of(prefix string, k locks.Key) Keys {
 	return keys
 }
 
+// OfNode are the keys with which a script is called that is about the node itself, and about no lock.
+func OfNode(prefix string) Keys {
+	node := prefix + "node"
+	return Keys{Lock: node, Fences: node, Node: node}
+}
+
 // Lock is the key of a lock's record, and the channel on which its releases are told. Those of a reader are told
 // on the channel of the name.
 func Lock(prefix string, k locks.Key) string {

@@ -138,14 +138,13 @@ func (c Change) run(ctx context.Context, do func(*change, context.Context) error
 
 // askEach asks the nodes whose args are not nil, and returns the votes.
 func (c *change) askEach(ctx context.Context, sc *scripts.Script, read func(i int) Parse, args func(i int) []string) ([]Vote, error) {
-	node := c.set.Opts.Prefix + "node"
 	c.set.startTracking()
 	r := c.set.AskEach(askRepair, All, func(i int) *ScriptCall {
 		a := args(i)
 		if a == nil {
 			return nil
 		}
-		return &ScriptCall{Args: c.set.Command(sc, nodekeys.Keys{Lock: node, Fences: node, Node: node}, a...), Parse: read(i), Expires: c.set.Clock() + initialProbeTimeout, probe: true}
+		return &ScriptCall{Args: c.set.Command(sc, nodekeys.OfNode(c.set.Opts.Prefix), a...), Parse: read(i), Expires: c.set.Clock() + initialProbeTimeout, probe: true}
 	})
 	err := r.WaitFor(ctx, initialProbeTimeout)
 	return r.Close(true, nil), err

@@ -28,7 +28,7 @@ func ParseRead(m []rueidis.RedisMessage) (Vote, error) {
 	}
 	v.Rest, v.Read.Age, v.Read.Reinstated = millis(rest), millis(age), reinstated == 1
 	v.Read.Since = since == 1
-	v.Read.HadReaders, v.Read.Readers, v.Read.ReaderRest = readers >= 0, int(max(readers, 0)), millis(longest)
+	v.Read.Readers, v.Read.ReaderRest = int(readers), millis(longest)
 	err = parseHolds(m[16:], v.Read)
 	return v, err
 }

@@ -233,14 +233,13 @@ func recorded(votes []Vote, before bool) bool {
 
 // probe asks every node for its state, and one that refused something whether it would again.
 func (s *Set) probe(ctx context.Context, timeout time.Duration) ([]Vote, error) {
-	node := s.Opts.Prefix + "node"
 	refusals := make([]int64, len(s.Members))
 	votes, err := s.askAllNodes(ctx, func(i int) []string {
 		var what []string
 		if refusals[i] = s.Members[i].refusals.Load(); refusals[i] > 0 {
 			what = []string{"all"}
 		}
-		return s.Command(scripts.State, nodekeys.Keys{Lock: node, Fences: node, Node: node}, what...)
+		return s.Command(scripts.State, nodekeys.OfNode(s.Opts.Prefix), what...)
 	}, ParseState, timeout)
 	for i := range votes {
 		s.Members[i].clearRefusals(refusals[i], &votes[i])
@@ -378,12 +377,11 @@ func needsFloor(actions []repairAction) bool {
 
 // runRepairs runs the actions and returns the votes; nodes without an action are silent.
 func (s *Set) runRepairs(ctx context.Context, actions []repairAction) []Vote {
-	node := s.Opts.Prefix + "node"
 	r := s.AskEach(askRepair, All, func(i int) *ScriptCall {
 		for _, a := range actions {
 			if a.node == i {
 				return &ScriptCall{
-					Args: s.Command(a.script, nodekeys.Keys{Lock: node, Fences: node, Node: node}, a.args...), Parse: ParseRepair,
+					Args: s.Command(a.script, nodekeys.OfNode(s.Opts.Prefix), a.args...), Parse: ParseRepair,
 					Expires: s.Clock() + s.probeTimeout(),
 				}
 			}

@@ -98,7 +98,6 @@ type Reading struct {
 	Age        time.Duration // since the grant
 	Reinstated bool          // by a renewal: this node did not grant it
 	Holds      []NodeHold    // the most recent first, also those that have ended
-	HadReaders bool          // names on this node have had readers
 	Readers    int           // owners that read the name
 	ReaderRest time.Duration // what is left of the longest lease of theirs
 	Unlock     unlocked      // the UNLOCK whose request id the read named
