@@ -52,7 +52,7 @@ func (o *options) adoptWarnings() (all []string) {
 			all = append(all, fmt.Sprintf("adopt: %q begins with no literal text: every argument of every command is compared with it, and it may match keys that are no locks", p.Glob))
 		}
 	}
-	if n := len(o.nodes); on && n < 3 && !o.store.Elsewhere() {
+	if n := len(o.nodes); on && n < 3 && !o.store.IsEtcd() {
 		all = append(all, fmt.Sprintf("adopt: with %s adopted locks cannot be had while one is down, and are no safer than on one Redis: name three or five", plural(n, "lock node")))
 	}
 	return all

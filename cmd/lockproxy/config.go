@@ -120,7 +120,7 @@ func (o *options) upstreamFaults() (bad faults) {
 		return faults{fmt.Errorf("upstream-mode: %w", err)}
 	}
 	changing := o.mode == topology.ModeCluster || !o.upstream.Single()
-	if changing && len(o.nodes) == 0 && !o.store.Elsewhere() {
+	if changing && len(o.nodes) == 0 && !o.store.IsEtcd() {
 		bad = append(bad, errUnsafeLockNode)
 	}
 	if !o.hasSentinels() && (o.sentinelUser != "" || o.sentinelPassword != "") {
@@ -140,7 +140,7 @@ var errUnsafeLockNode = errors.New("lock-node: not set; a Cluster, or a master t
 // complete fills in defaults that depend on other settings, and adds a warning for each
 // choice that is legal but unwise.
 func (o *options) complete() {
-	if len(o.nodes) == 0 && !o.store.Elsewhere() {
+	if len(o.nodes) == 0 && !o.store.IsEtcd() {
 		o.upstreamVotes = true
 		o.nodes = []*backends.Server{o.upstream}
 	}

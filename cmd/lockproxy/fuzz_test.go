@@ -64,7 +64,7 @@ func FuzzSettings(f *testing.F) {
 		c, bad := fromFile(path, new(options).settings())
 		o, bad := validated(c, bad)
 		switch {
-		case len(bad) == 0 && (o.upstream == nil || len(o.nodes) == 0 && !o.store.Elsewhere() || o.minTTL <= 0 || o.maxTTL < o.minTTL || o.maxClients <= 0 || o.maxBulk <= 0 || o.maxOutput <= 0 || o.maxWaiters < 0):
+		case len(bad) == 0 && (o.upstream == nil || len(o.nodes) == 0 && !o.store.IsEtcd() || o.minTTL <= 0 || o.maxTTL < o.minTTL || o.maxClients <= 0 || o.maxBulk <= 0 || o.maxOutput <= 0 || o.maxWaiters < 0):
 			t.Fatalf("%q: taken as %+v", text, o)
 		case len(bad) > 0 && bytes.Contains(text, []byte("://")) && !outsideURLs(text, secret) && strings.Contains(bad.Error(), secret):
 			t.Fatalf("%q: %v", text, bad)

@@ -74,7 +74,7 @@ func plus(list []*backends.Server, s *backends.Server) []*backends.Server {
 // changeNodes takes the next half step of the first change that is not done. If that has to wait it tries again, for as
 // long as wait.
 func (p program) changeNodes(ctx context.Context, o options, steps []voters.Change, finish bool, wait time.Duration) error {
-	if o.store.Elsewhere() {
+	if o.store.IsEtcd() {
 		return store.ErrNoNodes
 	}
 	log := newLogger(p.stderr, o)

@@ -47,7 +47,7 @@ type options struct {
 	listen        string
 	listener      net.Listener // passed on by a service manager, in place of listen; may be nil
 	upstream      *backends.Server
-	nodes         []*backends.Server // at least one, unless store is elsewhere
+	nodes         []*backends.Server // at least one, unless store is an etcd
 	upstreamVotes bool               // the upstream is the one lock node, as none is given
 	store         store.Choice
 

@@ -33,13 +33,13 @@ func (c *Choice) Read(text string) error {
 	return err
 }
 
-// Elsewhere reports whether locks are not kept on lock nodes.
-func (c Choice) Elsewhere() bool { return c.etcd != nil }
+// IsEtcd reports whether locks are kept in etcd, and not on lock nodes.
+func (c Choice) IsEtcd() bool { return c.etcd != nil }
 
-// Secure reports whether they are kept behind TLS.
+// Secure reports whether that is an etcd behind TLS.
 func (c Choice) Secure() bool { return c.etcd != nil && c.etcd.Secure }
 
-// String is where locks are kept if that is elsewhere, without user or password.
+// String names the etcd, without user or password; empty: locks are kept on lock nodes.
 func (c Choice) String() string {
 	if c.etcd == nil {
 		return ""
@@ -65,7 +65,7 @@ func (c Choice) Faults(given func(name string) bool, both bool) (bad []error) {
 	return bad
 }
 
-// New makes the store. nodes and their options are not used elsewhere, except for the times; t may be nil.
+// New makes the store. For etcd only the times of nodes are used; t may be nil.
 func (c Choice) New(nodes voters.Options, t *backends.TLS, log *slog.Logger) (locks.Store, error) {
 	if c.etcd == nil {
 		return quorum.New(quorum.Options{Options: nodes})

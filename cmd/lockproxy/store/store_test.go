@@ -11,8 +11,8 @@ import (
 func TestChoice(t *testing.T) {
 	for text, where := range map[string]string{"nodes": "", "etcd://me:secret@a,b:1/x": "etcd: a:2379 b:1", "etcds://a": "etcd: a:2379"} {
 		var c Choice
-		if err := c.Read(text); err != nil || c.String() != where || c.Elsewhere() != (where != "") || c.Secure() != strings.HasPrefix(text, "etcds") {
-			t.Errorf("%s: %v, %q, elsewhere %t, secure %t", text, err, c.String(), c.Elsewhere(), c.Secure())
+		if err := c.Read(text); err != nil || c.String() != where || c.IsEtcd() != (where != "") || c.Secure() != strings.HasPrefix(text, "etcds") {
+			t.Errorf("%s: %v, %q, etcd %t, secure %t", text, err, c.String(), c.IsEtcd(), c.Secure())
 		}
 	}
 	for _, text := range []string{"", "etcd", "redis://secret@a", "etcd://secret", "etcd://a:secret"} {
