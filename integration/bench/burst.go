@@ -24,9 +24,9 @@ type burst struct {
 }
 
 var bursts = []burst{
-	{"LOCK, UNLOCK of one name", func(round, _ int) string { return fmt.Sprint("page-", round) }, false, false, 0},
-	{"LOCK, GET, SET, UNLOCK of one name", func(round, _ int) string { return fmt.Sprint("view-", round) }, true, false, 0},
-	{"LOCK, UNLOCK of 666 names", func(round, i int) string { return fmt.Sprintf("page-%d-%d", round, i) }, false, false, 0},
+	{label: "LOCK, UNLOCK of one name", name: func(round, _ int) string { return fmt.Sprint("page-", round) }},
+	{label: "LOCK, GET, SET, UNLOCK of one name", name: func(round, _ int) string { return fmt.Sprint("view-", round) }, view: true},
+	{label: "LOCK, UNLOCK of 666 names", name: func(round, i int) string { return fmt.Sprintf("page-%d-%d", round, i) }},
 }
 
 // measureBurst sends requests that all wait for their turn.
