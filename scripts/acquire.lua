@@ -80,7 +80,7 @@ if not mine then
   local no = in_the_way()
   if no then return no end
 elseif KEYS[4] then
-  writer(owner) -- its fence may be proposed
+  writer(owner) -- for the mark: the fence of the owner's own record may be told
 end
 
 if h and h.present == 0 and how ~= 'plain' then

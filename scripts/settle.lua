@@ -15,7 +15,7 @@ if fence >= c or late then
 end
 raise(fence, seen)
 if KEYS[4] then
-  writer(h.owner)
+  writer(h.owner) -- for the mark that it leaves on the owner's own record
   raise_name(fence, tonumber(redis.call('HMGET', beside('fence:'), 'c')[1] or '0'))
 end
 return {1}

@@ -104,14 +104,14 @@ var Reading = []Mutant{
 		Breaks: "also where the reading got its fence after the vote",
 		Rare:   true,
 		Units:  sharedScriptTests,
-		Edits:  []Edit{{"scripts/settle.lua", "  writer(h.owner)\n", ""}},
+		Edits:  []Edit{{"scripts/settle.lua", "  writer(h.owner) -- for the mark that it leaves on the owner's own record\n", ""}},
 	},
 	{
 		Name:   "undo-below-a-reading-again",
 		Breaks: "also where the owner enters its reading again",
 		Rare:   true,
 		Units:  sharedScriptTests,
-		Edits:  []Edit{{"scripts/acquire.lua", "  writer(owner) -- its fence may be proposed\n", ""}},
+		Edits:  []Edit{{"scripts/acquire.lua", "  writer(owner) -- for the mark: the fence of the owner's own record may be told\n", ""}},
 	},
 	{
 		Name:   "reading-at-the-floor",

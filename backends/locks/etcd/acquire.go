@@ -15,7 +15,7 @@ type acquisition struct {
 	id  string // of the hold
 	tag string // of the request; empty: it has none
 
-	// what was decided last
+	// by the last call of decide
 	decision locks.Decision
 	was      *view // what the grant drops; nil: nothing
 }

@@ -27,7 +27,7 @@ type question struct {
 	ttl   time.Duration // of the lease; bounds how long it may take
 }
 
-// A write is what a change is to do. Its record's Op and that of what is beside it are filled in.
+// A write is what a change is to store. The fields Op of the values are set when it is sent.
 type write struct {
 	rec   *record       // nil: the name is free then
 	need  time.Duration // how long the record must live
@@ -53,11 +53,12 @@ func (s *Store) limit(ttl time.Duration) time.Duration {
 	return max(min(max(ttl, leastLimit), mostLimit), s.client.timeout*time.Duration(len(s.opts.Members)))
 }
 
-// change decides what to write, from what is remembered of the name, and writes it if the name is still as it was; else it
-// decides again from what is there now. If nothing is to be written, it makes sure of what it decided from. done is nil
-// then, and decide's error is returned. decide is called one or more times, and the last call counts.
+// change asks decide what to write, first with the name as this proxy remembers it, and writes that if etcd has the name as
+// decide saw it. Else decide is asked again, with the name as etcd has it; so it may be called several times, and the last
+// call counts. Where decide wants nothing written, the name is read first, so that this was not decided from memory. Then
+// done is nil, and the error is decide's.
 //
-// If the error is another one, the change may have been made, or may be made yet.
+// After any other error the change may have been made, or may still be made.
 func (s *Store) change(ctx context.Context, q question, decide func(*view) (*write, error)) (*done, error) {
 	id := s.opts.Random.ID()
 	limit := s.limit(q.ttl)
@@ -127,7 +128,7 @@ func (s *Store) changed(q question, before *view, w *write, d *done, revision in
 	return d
 }
 
-// writtenBy reports whether the change with this id wrote any of what is seen.
+// writtenBy reports whether the change with this id wrote any value of the view.
 func (v *view) writtenBy(id string) bool {
 	return v.rec != nil && v.rec.Op == id || v.last != nil && v.last.Op == id || v.req != nil && v.req.Op == id
 }
@@ -175,7 +176,7 @@ func (s *Store) transaction(ctx context.Context, q question, v *view, w *write, 
 	return t, err
 }
 
-// keep is how long is remembered what is over.
+// keep is how long released grants and finished requests are remembered.
 func (s *Store) keep() time.Duration { return s.opts.MaxTTL + memoryExtra }
 
 // ranges are what parse reads.

@@ -16,7 +16,7 @@ const (
 	choreSleep   = time.Second            // the longest, since timers stand still while the machine sleeps
 )
 
-// A chore is something to do later, for which no caller waits.
+// A chore is a task for later, for which no caller waits.
 type chore struct {
 	at     time.Duration
 	until  time.Duration // it is given up
@@ -24,7 +24,7 @@ type chore struct {
 	do     func(context.Context) error
 }
 
-// chores are what is to be done, and when. Their goroutines run while there are some.
+// chores are tasks with a time at which they are due. Their goroutines run while there are some.
 type chores struct {
 	mu      sync.Mutex
 	due     choreHeap

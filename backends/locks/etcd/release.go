@@ -13,7 +13,7 @@ type releasing struct {
 	locks.UnlockRequest
 	tag string
 
-	// what was decided last
+	// by the last call of decide
 	left   int
 	ids    []string // the holds that are given back
 	repeat bool

@@ -24,7 +24,7 @@ type Store struct {
 
 	mu    sync.Mutex
 	names map[locks.Key]*record
-	kept  map[locks.Key]keepOut // readers, by name
+	kept  map[locks.Key]keepOut // writers that wait for readers, by name
 	fence int64                 // the largest
 	ids   int                   // of holds
 	stats locks.Stats
