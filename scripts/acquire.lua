@@ -1,7 +1,7 @@
 -- acquire: grant the owner a hold of the name, unless another owner has it. A re-entry asks in the same way.
 --   ARGV[5..13]  owner, ttl in ms, proposed fence, info, mode, id of the new hold, then the fence and the grant that the
 --         proxy knows the owner to have (0 and empty: none); to replace, the fence and the owner of what is replaced; last, how
---         many ms readers are kept out if only readers are in the way
+--         many ms readers are kept out if only readers are in the way; of a reader, the number of permits, 0 where that is not limited
 --   ARGV[14..]   pairs: another hold of that grant, and the ms it has left
 --   {1, fence, kept fence, ms left of the new hold, holds, lineage, number, grant}  granted. kept fence is 0 for a new
 --       grant. On a re-entry fence is only a proposal, and no grant has it before a settle; kept fence is that of the
@@ -11,13 +11,14 @@
 --   {0, owner, ms left, fence, why}  another owner has the name; to replace also: the grant that is to be replaced is not
 --       here, and owner is empty if the name is free. why is there only if the one in the way is not a writer: it is
 --       readers, of which owner is the one with the latest end; upgrade, which is readers as well, and this owner is one; or
---       intent, of a writer who waits for readers
+--       intent, of a writer who waits for readers; or seat: the one that the hold names is another's. Behind that is each seat
+--       below the number of permits that is free, and ms left is until the first of the others lapses
 -- Without a grant nothing is written, except that what has ended is removed, and the intent of a writer that waits. Repeating
 -- the call changes nothing. The new hold ends ttl from now and prolongs no other hold; the version of the lease stays. Known
 -- holds of the grant that are missing here are added: see add in the prologue.
 -- A reader is granted its lock beside others, with the largest fence of the name as it stands, which so is not below that of
 -- any writer before. It is raised only where this owner has read under as large a fence, so that the fences of an owner's
--- readings increase as well, for as long as its own are kept. A writer who already reads the name may have it if nobody else does.
+-- readings increase as well, for as long as its own are kept. With permits it is a larger one, as of a lock that is not read. A writer who already reads the name may have it if nobody else does.
 -- The modes:
 --   plain  as above
 --   fresh  if the owner's fence here is not above the known one, which a quorum has noted, its holds are dropped, their
@@ -45,8 +46,20 @@ if KEYS[4] then
   c = math.max(c, largest)
 end
 local fence = math.max(c + 1, math.min(math.max(proposal, us - skew), us + skew))
-if name then -- up to its floor a node that forgot does not know which readings of this owner there were
+local seat, permits = seat_of(hold), KEYS[4] and tonumber(ARGV[13]) or 0
+if name and not seat then -- up to its floor a node that forgot does not know which readings of this owner there were
   fence = math.max(name > floor and name or floor + 1, seen and seen + 1 or 0)
+end
+
+-- taken_seats is the reply to an owner that wants a seat which another one has.
+local function taken_seats(other)
+  local reply, first = {0, other, 0, 0, 'seat'}, math.huge
+  for i = 0, permits - 1 do
+    local whose, e = sitter(tostring(i), owner)
+    if whose then first = math.min(first, e) else reply[#reply + 1] = i end
+  end
+  if first < math.huge then reply[3] = first - now end
+  return reply
 end
 
 local longest_intent = 10000 -- ms; no proxy asks for as much, so one that ends later is from before the clock was stepped back
@@ -60,7 +73,9 @@ local function in_the_way()
     local other, e, its = writer(owner)
     if other then return {0, other, e - now, its} end
     if waits and whose ~= owner then return {0, '', ends - now, 0, 'intent'} end
-    return
+    if permits > 0 and not seat then return taken_seats('') end
+    other = seat and sitter(seat, owner)
+    return other and taken_seats(other)
   end
   local other, e = reader(owner)
   if not other then
@@ -89,6 +104,8 @@ if h and h.present == 0 and how ~= 'plain' then
   local other = h.fence > known
   if replaces then other = h.fence ~= known or h.owner ~= ARGV[12] end
   if not same and (how == 'alone' or other) then return {0, h.owner, h.rest, h.fence} end
+  local sits = not same and (seat and sitter(seat, owner) or permits > 0 and not seat and '')
+  if sits then return taken_seats(sits) end
   if not same then
     for _, id in ipairs(redis.call('HKEYS', KEYS[1])) do
       if replaces and #id > 1 then
@@ -119,7 +136,7 @@ if h then
     if h.fence == known and h.grant == ARGV[12] then add(h, 14) end
     ends = math.max(ends, now + ttl)
     redis.call('HSET', KEYS[1], hold, (now + ttl) .. ' ' .. now, 'p', entered(h))
-    if ends > h.ends then extend(owner, ends) end
+    if ends > h.ends then extend(owner, h.grant, ends) end
   else -- a RENEW has added it, maybe with less time
     ttl = math.min(ttl, ending(h.values[10]) - taken(h.values[10]))
   end

@@ -14,7 +14,9 @@
 --   KEYS[4]  only in a call about the lock of a reader: the record of the name. A reader's lock is one of its own, which no
 --            other owner can have: KEYS[1] and KEYS[2] are the record and the fences of this owner's reading. Beside them a
 --            name has a sorted set of the owners that read it, by the end of the lease of each, under the key of its record with
---            lockr in place of lock: (so one SCAN finds both); and in the name's fences w, the intent of a writer that waits for readers: its end in ms and its owner
+--            lockr in place of lock: (so one SCAN finds both); and in the name's fences w, the intent of a writer that waits for readers: its end in ms and its owner.
+--            A grant with PERMITS is a reader's that has a seat: its name ends with / and the number of the seat. A hash, with locks in
+--            place of lock:, says by seat which owner was given it last; whether that owner still has it, its record says
 --   KEYS[3]  the node record     hash: id the master_replid under which it was written; since and until, start and end of
 --            its quarantine in ms; sync 1 when the fence floor is restored; floor; g the largest fence ever stored here;
 --            ttl the largest max-ttl in use, in ms; readers 1 if any name has had readers; word and list, the set of lock nodes that this node is in, as ARGV[4]
@@ -159,12 +161,24 @@ local function reader(owner)
   end
 end
 
--- reads has the set of readers follow the record of a reader whose lease ends at e. It comes before the record: if it may not
+-- seat_of returns the seat of a grant; nil: it has none.
+local function seat_of(grant) return KEYS[4] and string.match(grant, '/(%d+)$') end
+
+-- sitter returns the owner other than this one that has a seat, and the end of its lease; nil: the seat is free.
+local function sitter(seat, owner)
+  local other = redis.call('HGET', beside('locks'), seat)
+  if not other or other == owner then return end
+  local h = redis.call('HMGET', string.sub(KEYS[1], 1, -1 - #owner) .. other, 'e', 'a') -- the record of its reading
+  if h[1] and tonumber(h[1]) > now and seat_of(h[2]) == seat then return other, math.min(tonumber(h[1]), now + maxttl) end
+end
+
+-- reads has the set of readers follow the record of a reader whose lease ends at e; seat may be nil. It comes before the record: if it may not
 -- write, nothing is written.
-local function reads(owner, e)
+local function reads(owner, e, seat)
   local key = beside('lockr')
   redis.call('ZADD', key, int(e), owner)
   redis.call('PEXPIRE', key, int(maxttl))
+  if seat then redis.call('PEXPIRE', beside('locks'), int(maxttl)) end
   if not rec[9] then
     rec[9] = '1'
     redis.call('HSET', KEYS[3], 'readers', '1', 'word', stored(word))
@@ -234,7 +248,7 @@ local function holder(from, to)
   end
   if e > now + maxttl then
     e = now + maxttl
-    if KEYS[4] then reads(h[1], e) end -- whoever looked at the set before may have stored an earlier end
+    if KEYS[4] then reads(h[1], e, seat_of(h[4])) end -- whoever looked at the set before may have stored an earlier end
     redis.call('HSET', KEYS[1], 'e', e)
     redis.call('PEXPIREAT', KEYS[1], e)
     live(e)
@@ -330,17 +344,21 @@ local function create(ids, grant, owner, e, fence, lineage, number, text, p)
     fields[#fields + 1] = id
     fields[#fields + 1] = at .. ' ' .. since
   end
-  if KEYS[4] then reads(owner, e) end
+  if KEYS[4] then
+    local seat = seat_of(grant)
+    if seat then redis.call('HSET', beside('locks'), seat, owner) end
+    reads(owner, e, seat)
+  end
   redis.call('HSET', KEYS[1], 'o', owner, 'e', at, 'f', int(fence), 'a', grant, 'l', lineage, 's', number, 'i', text,
     'g', since, 'p', p, unpack(fields))
   redis.call('PEXPIREAT', KEYS[1], at)
   spoke(redis.call)
 end
 
--- extend sets the end of the owner's lease.
-local function extend(owner, e)
+-- extend sets the end of the owner's lease, under this grant.
+local function extend(owner, grant, e)
   local at = int(e)
-  if KEYS[4] then reads(owner, e) end
+  if KEYS[4] then reads(owner, e, seat_of(grant)) end
   redis.call('HSET', KEYS[1], 'e', at)
   redis.call('PEXPIREAT', KEYS[1], at)
   spoke(redis.call)

@@ -1,5 +1,5 @@
 -- release: give back holds. The last one frees the name and publishes "fence how" on the channel KEYS[1]; of readers the
--- last one does, on the name's.
+-- last one does, and each that had a seat, on the name's.
 --   ARGV[5..10]  owner, fence of the grant (0 in an undo), how, TAG of the unlock or empty (in an end: the lineage that the
 --         lease must have, or empty for any), the grant or empty, a name of this release
 --   ARGV[11..]   the number of holds, these holds, then pairs: another hold of the grant, and the ms it has left
@@ -109,18 +109,20 @@ if mine and (h.present > 0 or #given > final - first + 1) and not (force and h.f
   if force then alert(owner) end
   if n == 0 then
     if KEYS[4] then redis.call('ZREM', beside('lockr'), owner) end -- first: if it is refused, nothing is done
+    local seat = seat_of(h.grant)
+    if seat then redis.call('HDEL', beside('locks'), seat) end
     redis.call('DEL', KEYS[1])
     if not unlock and h.alone and seen == h.fence then -- no later grant need be above it
       if h.before > floor then redis.call('HSET', KEYS[2], 'c', int(h.before)) else redis.call('HDEL', KEYS[2], 'c') end
     end
     local ears = ARGV[7] == 'passed' and redis.pcall('PUBSUB', 'NUMSUB', KEYS[1])[2] -- an ACL may forbid both
-    if not (KEYS[4] and reader(owner)) then
+    if seat or not (KEYS[4] and reader(owner)) then
       listeners = ears == 1 and 1 or tonumber(redis.pcall('PUBLISH', KEYS[4] or KEYS[1], int(h.fence) .. ' ' .. said)) or 0
     end
     h, freed = nil, true
   else
     redis.call('HDEL', KEYS[1], unpack(given))
-    if ends < h.ends then extend(owner, ends) end
+    if ends < h.ends then extend(owner, h.grant, ends) end
     left = h.fence == fence and holds(ends) or -1
   end
 elseif same then

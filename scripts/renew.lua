@@ -12,7 +12,7 @@
 -- cannot shorten a lease that was made longer since. The owner's other holds that would end earlier end with these, unless
 -- they only grow. A hold that is missing while the grant is here is added, unless it was given back here. A free name is
 -- reinstated only if no fence above that of the grant was seen, so that no grant returns after its release, if no other owner
--- reads it, or for a reader has it for itself, and if the grant was not noted: a lease that was shortened and has ended stays
+-- reads it, or for a reader has it for itself or has its seat, and if the grant was not noted: a lease that was shortened and has ended stays
 -- so. The record is then marked as reinstated (p). A node in
 -- quarantine, or without its floor, does all of it and replies with its refusal; others that may not vote do nothing.
 if refusal and refusal[1] ~= -2 and refusal[1] ~= -3 then return refusal end
@@ -43,6 +43,8 @@ if not h then
     other, e, its = writer(owner)
     name = tonumber(redis.call('HMGET', beside('fence:'), 'c')[1] or '0')
     if not other and name > fence then return refusal or {0, '', 0, 0} end
+    local seat = not other and seat_of(grant)
+    if seat then other, e = sitter(seat, owner) end
   else
     other, e = reader(owner)
   end
@@ -80,7 +82,7 @@ if redis.call('HLEN', KEYS[1]) - base > h.present then -- the owner has others
 end
 redis.call('HSET', KEYS[1], unpack(fields))
 if shorten and fence > last then redis.call('HSET', KEYS[2], 'm', int(fence)) end
-extend(owner, ends)
+extend(owner, grant, ends)
 raise(fence, seen)
 if cut then alert(owner) end
 return refusal or {1, noted, told, given}

@@ -15,6 +15,9 @@ const (
 	MaxInfo  = 256
 )
 
+// MaxPermits is the most that Permits may be: a node that refuses looks at all of them.
+const MaxPermits = 1000
+
 // MaxHolds is how many holds of one name an owner may have; the scripts know it too.
 const MaxHolds = 1000
 
@@ -42,6 +45,9 @@ func (s *Service) prepare(lr LockRequest) (r Attempt, err error) {
 	r = Attempt{LockRequest: lr, Asked: s.store.Now()}
 	if r.Owner == "" {
 		r.Owner, r.Generated = s.options.Random.ID(), true
+	}
+	if r.Permits > 0 {
+		r.Shared = true
 	}
 	if r.Shared {
 		r.Reader = r.Owner
@@ -73,7 +79,10 @@ func (s *Service) check(r LockRequest) error {
 	if err := checkReq(r.Owner, r.Req); err != nil {
 		return err
 	}
-	if r.Shared && (r.Open || r.Replaces != nil) {
+	if r.Permits < 0 || r.Permits > MaxPermits {
+		return fmt.Errorf("there may be 1 to %d permits, not %d", MaxPermits, r.Permits)
+	}
+	if (r.Shared || r.Permits > 0) && (r.Open || r.Replaces != nil) {
 		return errors.New("a reader's lease has an end, and takes no other's place")
 	}
 	if r.Replaces != nil && (r.Wait > 0 || r.Fresh || r.NoReenter) {

@@ -58,7 +58,8 @@ type LockRequest struct {
 	Open  bool          // the lease has no end: see Fosterer. Not with Session, Req or Shared
 	Info  string        // up to 256 bytes, shown with the holder
 
-	Shared bool // the owner reads: others may read at the same time, and nobody has the name for itself
+	Shared  bool // the owner reads: others may read at the same time, and nobody has the name for itself
+	Permits int  // not 0: the same, but at most so many owners that asked with Permits may read at the same time; up to MaxPermits
 
 	// What an owner gets that has the name already. By default it re-enters: it gets another hold of its grant.
 	// At most one of these may be set; each needs an Owner.
@@ -133,6 +134,7 @@ const (
 	Readers                 // others read it
 	Upgrade                 // the same, and this owner reads it as well: waiting for them would be a deadlock with one that does so too
 	Intent                  // a writer waits for the readers, so that no new ones are let in
+	Permits                 // as many others have a permit as may
 )
 
 // A Reading says who has a name. The zero Reading says that nobody has.

@@ -21,6 +21,9 @@ func (c *RandSource) ID() string {
 	return rand.Text()
 }
 
+// Int returns a random number of at least 0 and less than n.
+func (c *RandSource) Int(n int) int { return int(c.UpTo(time.Duration(n))) }
+
 // UpTo returns a random duration of at least 0 and less than d.
 func (c *RandSource) UpTo(d time.Duration) time.Duration {
 	if c.Below != nil {

@@ -110,6 +110,9 @@ type Attempt struct {
 	KeepOut   time.Duration // of a writer: for so long no new reader is let in, if only readers are in its way
 }
 
+// sharesFreely reports whether any number of others that do may have the name as well.
+func (a *Attempt) sharesFreely() bool { return a.Reader != "" && a.Permits == 0 }
+
 // KeepOutFor is the longest KeepOut. A writer that waits asks at least so often, so that it is renewed; if its proxy ends,
 // readers are let in after it.
 const KeepOutFor = 2 * time.Second

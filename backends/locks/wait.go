@@ -42,7 +42,7 @@ func (s *Service) join(ctx context.Context, r Attempt) (*waiter, Decision, error
 	if r.Generated {
 		owner = ""
 	}
-	w, err := s.waiting.Join(r.Whole(), owner, r.Req, r.Reader != "", &Waiting{Attempt: r})
+	w, err := s.waiting.Join(r.Whole(), owner, r.Req, r.sharesFreely(), &Waiting{Attempt: r})
 	if full := (*waitq.FullError)(nil); errors.As(err, &full) {
 		err = &QueueFullError{Max: full.Max}
 	}
@@ -90,7 +90,7 @@ func (s *Service) lockAtOnce(ctx context.Context, r Attempt) (Decision, error) {
 		return s.store.Acquire(ctx, r)
 	}
 	k, sure := s.waiting.Known(line)
-	if r.Reader != "" && s.waiting.Alone(line) == 0 {
+	if r.sharesFreely() && s.waiting.Alone(line) == 0 {
 		switch {
 		case r.Wait <= 0:
 			return s.store.Acquire(ctx, r)
@@ -182,9 +182,12 @@ func (s *Service) waitInLine(ctx context.Context, w *waiter) (d Decision, err er
 		}
 		k := s.known(asked, a, err)
 		k.Elsewhere = !a.Granted && k.Holder != "" && !s.hasAny(r.Key, k.Holder)
-		if a.Granted && r.Reader != "" {
+		switch {
+		case a.Granted && r.sharesFreely():
 			s.waiting.Shared(w)
-		} else {
+		case a.Granted && r.Permits > 0: // there may be another permit for the next in line
+			s.waiting.Asked(w, waitq.Known{})
+		default:
 			s.waiting.Asked(w, k)
 		}
 		if a.Granted || a.Why == Upgrade {

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	lockUsage   = "LOCK name ttl [OWNER owner] [FRESH | NOREENTER] [SHARED] [WAIT time [ASYNC]] [SESSION [ONLOSS CLOSE|PUSH]] [MAXHOLD time] [REQ id] [INFO text] [RETRYAFTER]"
+	lockUsage   = "LOCK name ttl [OWNER owner] [FRESH | NOREENTER] [SHARED | PERMITS k] [WAIT time [ASYNC]] [SESSION [ONLOSS CLOSE|PUSH]] [MAXHOLD time] [REQ id] [INFO text] [RETRYAFTER]"
 	renewUsage  = "RENEW name ttl [owner] [SHARED] [FENCE n]"
 	unlockUsage = "UNLOCK name [owner] [SHARED] [FENCE n] [REQ id] [ALL]"
 )
@@ -78,6 +78,8 @@ func (a *Lock) check() error {
 		return errReqOwner
 	case a.Async && (a.Wait <= 0 || a.Req == ""):
 		return errors.New("ERR ASYNC needs WAIT, OWNER and REQ: with them the grant is collected")
+	case a.Shared && a.Permits > 0:
+		return errors.New("ERR SHARED and PERMITS exclude each other")
 	case a.Fresh && a.NoReenter:
 		return errors.New("ERR FRESH and NOREENTER exclude each other")
 	case a.Fresh && a.Owner == "":
@@ -108,6 +110,8 @@ func (l Limits) lockOption(a *Lock, opts *options) (err error) {
 		a.NoReenter = true
 	case "SHARED":
 		a.Shared = true
+	case "PERMITS":
+		a.Permits, err = opts.permits()
 	case "WAIT":
 		a.Wait, err = opts.time()
 	case "SESSION":
@@ -320,6 +324,14 @@ func (o *options) positive(bits int) (int64, error) {
 		return 0, fmt.Errorf("ERR %s must be a positive integer", o.word)
 	}
 	return n, nil
+}
+
+func (o *options) permits() (int, error) {
+	n, err := o.positive(32)
+	if err == nil && n > locks.MaxPermits {
+		err = fmt.Errorf("ERR PERMITS %d is over the maximum of %d", n, locks.MaxPermits)
+	}
+	return int(n), err
 }
 
 func (o *options) unknown() error {

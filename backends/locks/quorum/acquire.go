@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
+	"github.com/lockproxy/lockproxy/backends/locks/seats"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -30,10 +31,17 @@ var errSplit = errors.New("no owner has a majority")
 // name.
 func (s *Store) Acquire(ctx context.Context, r locks.Attempt) (locks.Decision, error) {
 	deadline := s.Now() + min(r.TTL, splitLimit)
-	repaired := 0
-	for tries, window := 1, splitWindow; ; {
-		a, err := s.acquire(ctx, r)
+	repaired, seat := 0, seats.Any
+	for tries, moves, window := 1, 1, splitWindow; ; {
+		a, err := s.acquire(ctx, r, seat)
+		again, refusal := false, (*locks.Decision)(nil)
+		seat, again, refusal = seatAfter(err, moves)
 		switch {
+		case again:
+			moves++
+			continue
+		case refusal != nil:
+			return *refusal, nil
 		case errors.Is(err, errNeedsRepair) && repaired < repairTries:
 			repaired++
 			if !s.set.RepairNodes(ctx, true) && repaired > 1 {
@@ -91,7 +99,7 @@ func (s *Store) lockError(name string, votes []voters.Vote) error {
 
 // acquire is one try: a round, a second one if the nodes numbered the grant differently, and an undo if it
 // failed.
-func (s *Store) acquire(ctx context.Context, r locks.Attempt) (locks.Decision, error) {
+func (s *Store) acquire(ctx context.Context, r locks.Attempt, seat int) (locks.Decision, error) {
 	if err := s.set.AcquireSlot(ctx); err != nil {
 		return locks.Decision{}, err
 	}
@@ -106,13 +114,14 @@ func (s *Store) acquire(ctx context.Context, r locks.Attempt) (locks.Decision, e
 	if err != nil {
 		return locks.Decision{}, err
 	}
-	a, j := s.newAcquisition(r, dropped)
+	a, j := s.newAcquisition(r, dropped, seat)
 	return s.awaitAcquire(ctx, a, s.set.Ask(voters.AskAcquire, j, s.acquireDecides))
 }
 
-// newAcquisition begins a try, whose clock runs from now on. It returns the call that is to be sent to every node.
-func (s *Store) newAcquisition(r locks.Attempt, dropped int64) (*acquisition, voters.ScriptCall) {
-	a := &acquisition{Attempt: r, holder: locks.Holder{Key: r.Key, Owner: r.Owner}, keys: s.set.RedisKeys(r.Key), id: s.newHold(r.LockRequest), dropped: dropped, began: s.Now()}
+// newAcquisition begins a try, whose clock runs from now on; seat is as in seatFor. It returns the call that is to be sent to every node.
+func (s *Store) newAcquisition(r locks.Attempt, dropped int64, seat int) (*acquisition, voters.ScriptCall) {
+	a := &acquisition{Attempt: r, holder: locks.Holder{Key: r.Key, Owner: r.Owner}, keys: s.set.RedisKeys(r.Key), dropped: dropped, began: s.Now()}
+	a.id = seats.Named(s.newHold(r.LockRequest), s.seatFor(a, seat))
 	if !r.Generated { // else nobody can ask for a RENEW yet
 		s.inflight.begin(a.holder, a.id)
 	}
@@ -126,8 +135,12 @@ func (s *Store) newAcquisition(r locks.Attempt, dropped int64) (*acquisition, vo
 	case r.NoReenter:
 		how = "alone"
 	}
+	limit := voters.MS(r.KeepOut)
+	if r.Reader != "" {
+		limit = strconv.Itoa(r.Permits)
+	}
 	args := append(make([]string, 0, 9+2*len(a.known.holds)), r.Owner, voters.MS(r.TTL), s.proposal(), r.Info, how, a.id,
-		strconv.FormatInt(fence, 10), id, voters.MS(r.KeepOut))
+		strconv.FormatInt(fence, 10), id, limit)
 	if how == "plain" || how == "alone" {
 		args = s.appendHolds(args, a.known.holds)
 	}
@@ -179,8 +192,9 @@ func (s *Store) decide(ctx context.Context, a *acquisition, round *voters.Round)
 	case granted:
 		return s.grant(ctx, a, round, t)
 	case held:
-		s.set.Ended(round, s.abandon(a, round), voters.EndHeld)
-		return locks.Decision{Holder: t.holder, Remaining: t.rest, Fence: t.fence, Why: t.why}, nil
+		votes := s.abandon(a, round)
+		s.set.Ended(round, votes, voters.EndHeld)
+		return s.refused(a, t, votes)
 	case full:
 		s.set.Ended(round, s.abandon(a, round), voters.EndHeld)
 		return locks.Decision{}, &locks.HoldsError{Max: locks.MaxHolds}
@@ -190,8 +204,9 @@ func (s *Store) decide(ctx context.Context, a *acquisition, round *voters.Round)
 		return locks.Decision{Granted: true, Grant: locks.Grant{Key: a.Key, Owner: a.Owner, Fence: t.fence, Hold: a.id}}, nil
 	case split:
 		s.counters.splits.Add(1)
-		s.set.Ended(round, s.abandon(a, round), voters.EndSplit)
-		return locks.Decision{}, errSplit
+		votes := s.abandon(a, round)
+		s.set.Ended(round, votes, voters.EndSplit)
+		return locks.Decision{}, s.splitOn(a, votes)
 	}
 	votes := s.abandon(a, round)
 	s.set.Ended(round, votes, voters.EndNoQuorum)
@@ -236,6 +251,7 @@ func (s *Store) grant(ctx context.Context, a *acquisition, round *voters.Round, 
 	if n >= s.set.Quorum && (epoch == a.id || epoch == a.known.version.Epoch) {
 		g.version.Epoch = epoch
 	}
+	s.seats.Took(a.Key, seats.Of(g.id))
 	holds, until, err := s.recordGrant(a, g, now+validity, t.holds)
 	if err != nil {
 		s.undoAll(a)
@@ -309,6 +325,9 @@ func (s *Store) settle(ctx context.Context, a *acquisition, votes []voters.Vote,
 
 // unsettled reports which nodes did not store the fence of a grant.
 func (s *Store) unsettled(a *acquisition, votes, settled []voters.Vote, fence int64) error {
+	if slices.ContainsFunc(votes, func(v voters.Vote) bool { return a.otherSeat(&v) }) {
+		return s.splitOn(a, votes)
+	}
 	for i := range votes {
 		if votes[i].Kind == voters.Yes && !storedFence(&votes[i], fence) && settled[i].Kind != voters.Yes {
 			votes[i] = voters.Vote{Err: voters.OrTimeout(settled[i].Err)}

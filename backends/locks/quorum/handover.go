@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/seats"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 )
 
@@ -38,7 +39,7 @@ func (s *Store) releaseAndHandOver(k locks.Key, release func(how string) voters.
 		if w.Reader != "" { // its call has other keys, and there may be other readers behind it
 			return false
 		}
-		a, j := s.newAcquisition(w.Attempt, 0)
+		a, j := s.newAcquisition(w.Attempt, 0, seats.None)
 		acquire = j
 		acquire.Round = s.set.Begin(voters.AskAcquire, s.acquireDecides)
 		w.Offer = &offer{store: s, a: a, round: acquire.Round}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/seats"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/backends/metrics"
 )
@@ -36,6 +37,7 @@ type Store struct {
 	host     *locks.Host
 	grants   *grantCache
 	inflight inflightLocks
+	seats    *seats.Book
 	counters storeCounters
 }
 
@@ -64,7 +66,10 @@ func New(o Options) (*Store, error) {
 	}
 	s := &Store{set: v}
 	s.counters.held.First = time.Millisecond
-	s.grants, err = newGrantCache(cmp.Or(o.Memory, 100_000), v.Clock, &s.counters.held)
+	if s.grants, err = newGrantCache(cmp.Or(o.Memory, 100_000), v.Clock, &s.counters.held); err != nil {
+		return nil, err
+	}
+	s.seats, err = seats.NewBook(cmp.Or(o.Memory, 100_000))
 	return s, err
 }
 

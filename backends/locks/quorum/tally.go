@@ -53,14 +53,24 @@ func tallyAcquire(votes []voters.Vote, q int, final bool) tally {
 			voted++
 		}
 	}
-	existing, reenteredBy := most(votes, func(v *voters.Vote) (int64, bool) { return v.Reentered, v.Kind == voters.Yes && v.Reentered > 0 })
+	type kept struct { // a node must have both to vouch for the grant
+		fence int64
+		seat  int
+	}
+	keeps := func(v *voters.Vote) (kept, bool) {
+		return kept{v.Reentered, seatOf(v)}, v.Kind == voters.Yes && v.Reentered > 0
+	}
+	existing, reenteredBy := most(votes, keeps)
 	endedFence, endedBy := most(votes, func(v *voters.Vote) (int64, bool) { return v.Fence, v.Kind == voters.AlreadyReleased })
 	no, noBy := most(votes, func(v *voters.Vote) (obstacle, bool) { return obstacleOf(v), v.Kind == voters.No })
 	fullBy := voters.CountKind(votes, voters.TooMany)
 	switch {
 	case reenteredBy >= q:
-		agree := func(v *voters.Vote) bool { return v.Kind == voters.Yes && v.Reentered == existing }
-		return tally{verdict: granted, fence: existing, reentered: true, stored: reenteredBy,
+		agree := func(v *voters.Vote) bool {
+			k, ok := keeps(v)
+			return ok && k == existing
+		}
+		return tally{verdict: granted, fence: existing.fence, reentered: true, stored: reenteredBy,
 			rest: qthRest(votes, q, agree), holds: qthHolds(votes, q, agree)}
 	case fresh >= q || (yeses >= q && due == 0):
 		return countNew(votes, q)

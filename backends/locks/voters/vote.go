@@ -1,6 +1,7 @@
 package voters
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -41,6 +42,7 @@ type Vote struct {
 	Listeners    int            // release: subscribers that got its message
 	Hold         string         // release: the one that this UNLOCK has given back before, if it has
 	Why          locks.Obstacle // No of acquire: what was in the way
+	Free         []int          // No of acquire because of Permits: the seats that are free
 
 	// Of acquire, read, list and announce.
 	Version Version // acquire, read, VersionConflict: of the lease
@@ -309,7 +311,7 @@ func parseVersion(m []rueidis.RedisMessage, dst *Version) (err error) {
 	return err
 }
 
-// parseNo reads {0, owner, ms left, fence}, and why if that is there.
+// parseNo reads {0, owner, ms left, fence}, and why and free seats if that is there.
 func parseNo(m []rueidis.RedisMessage, err error) (Vote, error) {
 	v := Vote{Kind: No}
 	if err != nil || len(m) == 1 {
@@ -327,12 +329,16 @@ func parseNo(m []rueidis.RedisMessage, err error) (Vote, error) {
 		var why string
 		err = ReadText(m[4], &why)
 		v.Why = obstacles[why]
+		for _, free := range m[5:] {
+			seat, e := free.AsInt64()
+			v.Free, err = append(v.Free, int(seat)), cmp.Or(err, e)
+		}
 	}
 	return v, err
 }
 
 // obstacles are what a node calls what is in the way.
-var obstacles = map[string]locks.Obstacle{"readers": locks.Readers, "upgrade": locks.Upgrade, "intent": locks.Intent}
+var obstacles = map[string]locks.Obstacle{"readers": locks.Readers, "upgrade": locks.Upgrade, "intent": locks.Intent, "seat": locks.Permits}
 
 // ParseDone reads the scripts that answer {1} or {0}.
 func ParseDone(m []rueidis.RedisMessage) (Vote, error) {

@@ -1,0 +1,98 @@
+package quorum
+
+import (
+	"errors"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/seats"
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
+)
+
+const seatTries = 4 // seats that are tried right after each other, where the nodes have named free ones
+
+// A seatTakenError reports that others have the seat that was asked for, and names one that may be free. It never leaves
+// the package.
+type seatTakenError struct {
+	seat    int
+	refusal locks.Decision
+}
+
+func (*seatTakenError) Error() string { return "another owner has the seat" }
+
+// A splitError is errSplit, and the seat to ask for the next time.
+type splitError struct{ seat int }
+
+func (*splitError) Error() string        { return errSplit.Error() }
+func (*splitError) Is(target error) bool { return target == errSplit }
+
+// seatFor is the seat that a LOCK asks for: try, if that is one or None; else the one that its owner has, as far as known; else
+// one that may be free.
+func (s *Store) seatFor(a *acquisition, try int) int {
+	if a.Reader == "" {
+		return seats.None
+	}
+	if try != seats.Any {
+		return try
+	}
+	if known := s.grants.lookup(a.holder); known.fence != 0 && known.until() > s.Now() {
+		return seats.Of(known.id)
+	}
+	if a.Permits == 0 {
+		return seats.None
+	}
+	return s.seats.Pick(a.Key, a.Permits, s.set.Opts.Random.Int)
+}
+
+// seatOf is the seat of the grant that the owner has at a node, as part of what a quorum must agree on.
+func seatOf(v *voters.Vote) int { return seats.Of(v.Grant) }
+
+// otherSeat reports whether the owner has another seat at a node than the one that was asked for, or none.
+func (a *acquisition) otherSeat(v *voters.Vote) bool {
+	return v.Kind == voters.Yes && v.Reentered != 0 && seatOf(v) != seats.Of(a.id)
+}
+
+// nextSeat is the seat to ask for after votes that granted nothing: the one that the owner has at most nodes, else one that a quorum
+// may find free, else Any.
+func (s *Store) nextSeat(a *acquisition, votes []voters.Vote) int {
+	if seat, n := most(votes, func(v *voters.Vote) (int, bool) { return seatOf(v), v.Kind == voters.Yes && v.Reentered != 0 }); n > 0 {
+		return seat
+	}
+	var free [][]int
+	for i := range votes {
+		if v := &votes[i]; v.Kind == voters.No && v.Why == locks.Permits {
+			free = append(free, v.Free)
+		}
+	}
+	return seats.FreeBy(free, len(votes)-len(free), s.set.Quorum, s.set.Opts.Random.Int)
+}
+
+// refused is the answer to an acquisition that others keep from the name.
+func (s *Store) refused(a *acquisition, t tally, votes []voters.Vote) (locks.Decision, error) {
+	d := locks.Decision{Holder: t.holder, Remaining: t.rest, Fence: t.fence, Why: t.why}
+	if t.why == locks.Permits {
+		if seat := s.nextSeat(a, votes); seat != seats.Any {
+			return locks.Decision{}, &seatTakenError{seat, d}
+		}
+	}
+	return d, nil
+}
+
+// splitOn is the error of an acquisition for which nobody had a majority.
+func (s *Store) splitOn(a *acquisition, votes []voters.Vote) error {
+	if a.Reader == "" {
+		return errSplit
+	}
+	return &splitError{s.nextSeat(a, votes)}
+}
+
+// seatAfter is the seat to ask for after a try that ended with err; again reports that this is to be done at once. After that many
+// seats others seem to get them all: then the answer is the refusal.
+func seatAfter(err error, tried int) (seat int, again bool, refusal *locks.Decision) {
+	if taken := (*seatTakenError)(nil); errors.As(err, &taken) {
+		return taken.seat, tried < seatTries, &taken.refusal
+	}
+	if split := (*splitError)(nil); errors.As(err, &split) {
+		return split.seat, false, nil
+	}
+	return seats.Any, false, nil
+}
