@@ -24,6 +24,7 @@
 --   fresh  if the owner's fence here is not above the known one, which a quorum has noted, its holds are dropped, their
 --          requests are over, and the grant is a new one. A late message finds a larger fence, and is refused
 --   alone  refused also if this owner has the name, except for holds of the same request
+--          With permits an owner that reads the name without one is refused so, but with fresh.
 --   replace  granted only if exactly the grant named in ARGV[11..12], which a quorum has noted, is here, or holds of the
 --          same request. Its holds are dropped and remembered as given back, and it is noted here too. Where the name is
 --          free nothing is granted: else a grant that was given back, or was replaced already, could be replaced once more
@@ -98,6 +99,7 @@ elseif KEYS[4] then
   writer(owner) -- for the mark: the fence of the owner's own record may be told
 end
 
+if mine and permits > 0 and how ~= 'fresh' and h.present == 0 and not seat_of(h.grant) then return {0, h.owner, h.rest, h.fence} end
 if h and h.present == 0 and how ~= 'plain' then
   local same = false
   for _, id in ipairs(request and h.owner == owner and redis.call('HKEYS', KEYS[1]) or {}) do same = same or tag(id) == request end

@@ -158,8 +158,8 @@ var Reading = []Mutant{
 		Breaks: "the first write of a LOCK SHARED is one that a full node refuses",
 		Rare:   true,
 		Units:  sharedScriptTests,
-		Edits: []Edit{{"scripts/acquire.lua", "0, 'intent'} end\n    return\n",
-			"0, 'intent'} end\n    redis.call('ZREMRANGEBYSCORE', beside('lockr'), '-inf', now)\n    return\n"}},
+		Edits: []Edit{{"scripts/acquire.lua", "0, 'intent'} end\n    if permits",
+			"0, 'intent'} end\n    redis.call('ZREMRANGEBYSCORE', beside('lockr'), '-inf', now)\n    if permits"}},
 	},
 	{
 		Name:   "half-an-unlock",
@@ -257,7 +257,7 @@ var Reading = []Mutant{
 		Breaks: "writers are told when the last reader goes: before that they would ask in vain",
 		Rare:   true,
 		Units:  sharedScriptTests,
-		Edits:  []Edit{{"scripts/release.lua", "if not (KEYS[4] and reader(owner)) then", "if true then"}},
+		Edits:  []Edit{{"scripts/release.lua", "if seat or not (KEYS[4] and reader(owner)) then", "if true then"}},
 	},
 	{
 		Name:   "last-reader-tells-nobody",
@@ -288,14 +288,14 @@ var Reading = []Mutant{
 		Breaks: "nodes may each name another reader: what is in the way is readers, whoever they are",
 		Rare:   true,
 		Units:  sharedTests,
-		Edits:  []Edit{{"backends/locks/quorum/tally.go", "	return obstacle{why: v.Why}\n", "	return obstacle{owner: v.Owner, why: v.Why}\n"}},
+		Edits:  []Edit{{"backends/locks/tally/tally.go", "	return obstacle{why: v.Why}\n", "	return obstacle{owner: v.Owner, why: v.Why}\n"}},
 	},
 	{
 		Name:   "upgrade-is-another-obstacle",
 		Breaks: "also where not every node knows that the owner reads",
 		Rare:   true,
 		Units:  sharedTests,
-		Edits:  []Edit{{"backends/locks/quorum/tally.go", "	case locks.Upgrade:\n		return obstacle{why: locks.Readers}\n", ""}},
+		Edits:  []Edit{{"backends/locks/tally/tally.go", "	case locks.Upgrade:\n		return obstacle{why: locks.Readers}\n", ""}},
 	},
 	{
 		Name:   "only-reads-is-not-said",

@@ -12,6 +12,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
 	"github.com/lockproxy/lockproxy/backends/locks/seats"
+	"github.com/lockproxy/lockproxy/backends/locks/tally"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -167,7 +168,7 @@ func (s *Store) appendHolds(args []string, holds []hold) []string {
 
 // acquireDecides reports whether votes on an acquisition decide it.
 func (s *Store) acquireDecides(v []voters.Vote) bool {
-	return tallyAcquire(v, s.set.Quorum, false).verdict != open
+	return tally.Acquire(v, s.set.Quorum, false).Verdict != tally.Open
 }
 
 // awaitAcquire waits for the votes on an acquisition.
@@ -186,23 +187,23 @@ func (s *Store) proposal() string { return strconv.FormatInt(time.Now().UnixMicr
 
 // decide is the answer to an acquisition by the votes that have come.
 func (s *Store) decide(ctx context.Context, a *acquisition, round *voters.Round) (locks.Decision, error) {
-	var t tally
-	round.Look(func(votes []voters.Vote) { t = tallyAcquire(votes, s.set.Quorum, true) })
-	switch t.verdict {
-	case granted:
+	var t tally.Result
+	round.Look(func(votes []voters.Vote) { t = tally.Acquire(votes, s.set.Quorum, true) })
+	switch t.Verdict {
+	case tally.Granted:
 		return s.grant(ctx, a, round, t)
-	case held:
+	case tally.Held:
 		votes := s.abandon(a, round)
 		s.set.Ended(round, votes, voters.EndHeld)
 		return s.refused(a, t, votes)
-	case full:
+	case tally.Full:
 		s.set.Ended(round, s.abandon(a, round), voters.EndHeld)
 		return locks.Decision{}, &locks.HoldsError{Max: locks.MaxHolds}
-	case ended:
+	case tally.Ended:
 		s.set.Ended(round, s.abandon(a, round), voters.EndRepeat)
 		s.counters.repeats.Add(1)
-		return locks.Decision{Granted: true, Grant: locks.Grant{Key: a.Key, Owner: a.Owner, Fence: t.fence, Hold: a.id}}, nil
-	case split:
+		return locks.Decision{Granted: true, Grant: locks.Grant{Key: a.Key, Owner: a.Owner, Fence: t.Fence, Hold: a.id}}, nil
+	case tally.Split:
 		s.counters.splits.Add(1)
 		votes := s.abandon(a, round)
 		s.set.Ended(round, votes, voters.EndSplit)
@@ -215,13 +216,13 @@ func (s *Store) decide(ctx context.Context, a *acquisition, round *voters.Round)
 
 // grant makes sure that a quorum has stored the fence, computes the validity and records the grant. Nodes that vote
 // later get the fence then.
-func (s *Store) grant(ctx context.Context, a *acquisition, round *voters.Round, t tally) (locks.Decision, error) {
+func (s *Store) grant(ctx context.Context, a *acquisition, round *voters.Round, t tally.Result) (locks.Decision, error) {
 	var votes []voters.Vote
-	if t.reentered {
+	if t.Reentered {
 		votes = round.Close(false, nil)
 	} else {
-		votes = round.Close(false, func(i int, v voters.Vote) { s.complete(a, i, &v, t.fence) })
-		if err := s.settle(ctx, a, votes, t.fence); err != nil {
+		votes = round.Close(false, func(i int, v voters.Vote) { s.complete(a, i, &v, t.Fence) })
+		if err := s.settle(ctx, a, votes, t.Fence); err != nil {
 			s.set.Ended(round, votes, voters.EndUnsettled)
 			s.undoAll(a)
 			return locks.Decision{}, err
@@ -229,17 +230,19 @@ func (s *Store) grant(ctx context.Context, a *acquisition, round *voters.Round, 
 	}
 	s.forgetReleased(ctx, a, t)
 	now := s.Now()
-	validity := t.rest - (now - a.began) - locks.Drift(t.rest)
+	validity := t.Rest - (now - a.began) - locks.Drift(t.Rest)
 	if validity <= 0 {
 		s.set.Ended(round, votes, voters.EndLate)
 		s.undoAll(a)
 		return locks.Decision{}, s.lateError(a, votes)
 	}
 	s.set.Ended(round, votes, voters.EndGranted)
-	g := grant{fence: t.fence, id: a.id, since: a.began}
-	if t.reentered {
+	g := grant{fence: t.Fence, id: a.id, since: a.began}
+	if t.Reentered {
 		g.since = 0
-		g.id, _ = most(votes, func(v *voters.Vote) (string, bool) { return v.Grant, v.Kind == voters.Yes && v.Reentered == t.fence })
+		g.id, _ = tally.Most(votes, func(v *voters.Vote) (string, bool) {
+			return v.Grant, v.Kind == voters.Yes && v.Reentered == t.Fence && tally.SeatOf(v) == t.Seat
+		})
 	}
 	if a.Fresh && a.dropped != 0 {
 		s.host.Keepalive.Supersede(a.holder, a.dropped, a.Session)
@@ -247,12 +250,12 @@ func (s *Store) grant(ctx context.Context, a *acquisition, round *voters.Round, 
 	if a.Replaces != nil {
 		s.loseReplaced(a)
 	}
-	epoch, n := most(votes, func(v *voters.Vote) (string, bool) { return v.Version.Epoch, v.Kind == voters.Yes })
+	epoch, n := tally.Most(votes, func(v *voters.Vote) (string, bool) { return v.Version.Epoch, v.Kind == voters.Yes })
 	if n >= s.set.Quorum && (epoch == a.id || epoch == a.known.version.Epoch) {
 		g.version.Epoch = epoch
 	}
 	s.seats.Took(a.Key, seats.Of(g.id))
-	holds, until, err := s.recordGrant(a, g, now+validity, t.holds)
+	holds, until, err := s.recordGrant(a, g, now+validity, t.Holds)
 	if err != nil {
 		s.undoAll(a)
 		return locks.Decision{}, err
@@ -261,15 +264,15 @@ func (s *Store) grant(ctx context.Context, a *acquisition, round *voters.Round, 
 		return locks.Decision{}, s.lateError(a, votes)
 	}
 	return locks.Decision{Granted: true, Grant: locks.Grant{
-		Key: a.Key, Owner: a.Owner, Fence: t.fence, Validity: validity, Holds: holds, Hold: a.id,
+		Key: a.Key, Owner: a.Owner, Fence: t.Fence, Validity: validity, Holds: holds, Hold: a.id,
 	}}, nil
 }
 
 // forgetReleased drops holds from the cache that were given back through other proxies, if the cache has more than
 // a quorum counts. A read decides which, so that no hold is dropped which only came late to a node.
-func (s *Store) forgetReleased(ctx context.Context, a *acquisition, t tally) {
-	known := s.grants.liveHolds(a.holder, t.fence, s.Now())
-	if len(known) == 0 || voters.CountHolds(append(known, a.id)) <= t.holds {
+func (s *Store) forgetReleased(ctx context.Context, a *acquisition, t tally.Result) {
+	known := s.grants.liveHolds(a.holder, t.Fence, s.Now())
+	if len(known) == 0 || voters.CountHolds(append(known, a.id)) <= t.Holds {
 		return
 	}
 	votes, err := s.read(ctx, a.holder, s.set.Opts.Timeouts(a.TTL))
@@ -292,7 +295,7 @@ func (s *Store) lateError(a *acquisition, votes []voters.Vote) error {
 func (s *Store) settle(ctx context.Context, a *acquisition, votes []voters.Vote, fence int64) error {
 	n := 0
 	for i := range votes {
-		if storedFence(&votes[i], fence) {
+		if tally.StoredFence(&votes[i], fence) {
 			n++
 		}
 	}
@@ -306,7 +309,7 @@ func (s *Store) settle(ctx context.Context, a *acquisition, votes []voters.Vote,
 	enough := func(v []voters.Vote) bool { return n+voters.CountKind(v, voters.Yes) >= s.set.Quorum }
 	j := s.settleCall(a, fence, limits)
 	round := s.set.AskEach(voters.AskSettle, enough, func(i int) *voters.ScriptCall {
-		if votes[i].Kind == voters.Yes && !storedFence(&votes[i], fence) {
+		if votes[i].Kind == voters.Yes && !tally.StoredFence(&votes[i], fence) {
 			return &j
 		}
 		return nil
@@ -329,7 +332,7 @@ func (s *Store) unsettled(a *acquisition, votes, settled []voters.Vote, fence in
 		return s.splitOn(a, votes)
 	}
 	for i := range votes {
-		if votes[i].Kind == voters.Yes && !storedFence(&votes[i], fence) && settled[i].Kind != voters.Yes {
+		if votes[i].Kind == voters.Yes && !tally.StoredFence(&votes[i], fence) && settled[i].Kind != voters.Yes {
 			votes[i] = voters.Vote{Err: voters.OrTimeout(settled[i].Err)}
 		}
 	}
@@ -345,7 +348,7 @@ func (s *Store) settleCall(a *acquisition, fence int64, limits voters.Timeouts) 
 
 // complete sends the grant's fence to a node that granted under another one.
 func (s *Store) complete(a *acquisition, i int, v *voters.Vote, fence int64) {
-	if v.Kind == voters.Yes && !storedFence(v, fence) {
+	if v.Kind == voters.Yes && !tally.StoredFence(v, fence) {
 		s.set.Members[i].Push(s.settleCall(a, fence, s.set.Opts.Timeouts(a.TTL)))
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends"
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/tally"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/backends/locks/waitq"
 )
@@ -96,7 +97,7 @@ func FuzzVotes(f *testing.F) {
 		}
 		if p.name == "acquire" {
 			votes := []voters.Vote{v, v, v, {}, {}}
-			if got := tallyAcquire(votes, 3, true); (got.verdict == granted) && v.Kind != voters.Yes {
+			if got := tally.Acquire(votes, 3, true); (got.Verdict == tally.Granted) && v.Kind != voters.Yes {
 				t.Fatalf("%q is granted", reply)
 			}
 		}

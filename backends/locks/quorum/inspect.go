@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/tally"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 )
 
@@ -98,8 +99,8 @@ const (
 
 // ownershipOf counts the votes on who has a name. owner is whom most nodes name, n how many do.
 func ownershipOf(votes []voters.Vote, q int) (owner string, n int, fence int64, who ownership) {
-	owner, n = most(votes, func(v *voters.Vote) (string, bool) { return v.Owner, v.Kind == voters.Yes && v.Owner != "" })
-	fence, agreed := most(votes, func(v *voters.Vote) (int64, bool) {
+	owner, n = tally.Most(votes, func(v *voters.Vote) (string, bool) { return v.Owner, v.Kind == voters.Yes && v.Owner != "" })
+	fence, agreed := tally.Most(votes, func(v *voters.Vote) (int64, bool) {
 		return v.Fence, v.Kind == voters.Yes && v.Owner == owner && owner != ""
 	})
 	switch {
@@ -117,8 +118,8 @@ func ownershipOf(votes []voters.Vote, q int) (owner string, n int, fence int64, 
 func (s *Store) holding(votes []voters.Vote, k locks.Key) (locks.Holding, ownership) {
 	h := locks.Holding{Key: k, Waiters: s.host.Lines.Len(k.Whole())}
 	reads := func(v *voters.Vote) bool { return v.Kind == voters.Yes && v.Read.Readers > 0 }
-	h.Readers = qth(votes, s.set.Quorum, reads, func(v *voters.Vote) int { return v.Read.Readers })
-	h.Remaining = qth(votes, s.set.Quorum, reads, func(v *voters.Vote) time.Duration { return v.Read.ReaderRest })
+	h.Readers = tally.Qth(votes, s.set.Quorum, reads, func(v *voters.Vote) int { return v.Read.Readers })
+	h.Remaining = tally.Qth(votes, s.set.Quorum, reads, func(v *voters.Vote) time.Duration { return v.Read.ReaderRest })
 	owner, n, fence, who := ownershipOf(votes, s.set.Quorum)
 	if who == nobody || n == 0 {
 		return h, who
@@ -128,8 +129,8 @@ func (s *Store) holding(votes []voters.Vote, k locks.Key) (locks.Holding, owners
 	h.Open = s.openness(votes, owner, fence) == isWithoutEnd
 	h.Session = s.host.Keepalive.Keeps(locks.Holder{Key: k, Owner: owner}, h.Fence)
 	h.Waited, h.Here = s.grants.waited(locks.Holder{Key: k, Owner: owner}, h.Fence)
-	h.Remaining = qthRest(votes, min(n, s.set.Quorum), its)
-	h.Holds = qth(votes, min(n, s.set.Quorum), its, func(v *voters.Vote) int { return voters.CountHolds(v.Read.Live()) })
+	h.Remaining = tally.QthRest(votes, min(n, s.set.Quorum), its)
+	h.Holds = tally.Qth(votes, min(n, s.set.Quorum), its, func(v *voters.Vote) int { return voters.CountHolds(v.Read.Live()) })
 	for i := range votes {
 		if v := &votes[i]; its(v) && !v.Read.Reinstated {
 			h.Held, h.Info = max(h.Held, v.Read.Age), cmp.Or(h.Info, v.Read.Info)

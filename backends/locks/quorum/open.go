@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
+	"github.com/lockproxy/lockproxy/backends/locks/tally"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -217,7 +218,7 @@ func (s *Store) fosterForeign(ctx context.Context, l voters.OpenLease, did foste
 	case is == maybeOpen:
 		return missed, 0
 	}
-	rest := qthRest(votes, s.set.Quorum, func(v *voters.Vote) bool { return v.Kind == voters.Yes && v.Owner == h.Owner && v.Fence == g.fence })
+	rest := tally.QthRest(votes, s.set.Quorum, func(v *voters.Vote) bool { return v.Kind == voters.Yes && v.Owner == h.Owner && v.Fence == g.fence })
 	if rest >= maxTTL/2 { // another proxy has renewed it
 		return leftAlone, 0
 	}

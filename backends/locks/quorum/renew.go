@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/tally"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -17,8 +18,7 @@ import (
 // reading and changing it: a session at another proxy renewed it, say, or another UNLOCK took the hold.
 const conflictRetries = 5
 
-// retry calls do, and again while it asks for that, after a random pause, conflictRetries times at most. The
-// error is that of ctx.
+// retry calls do, and again while it asks for that, conflictRetries times at most. The error is that of ctx.
 func (s *Store) retry(ctx context.Context, do func() (again bool)) error {
 	for try := 0; do() && try < conflictRetries; try++ {
 		if err := locks.Sleep(ctx, s.set.Opts.Random.UpTo(splitWindow<<try)); err != nil {
@@ -261,7 +261,7 @@ func canBeReinstated(v *voters.Vote) bool {
 
 // otherOwnersRest is what is left of another owner's lease by a quorum.
 func (s *Store) otherOwnersRest(votes []voters.Vote, owner string) time.Duration {
-	return qthRest(votes, s.set.Quorum, func(v *voters.Vote) bool {
+	return tally.QthRest(votes, s.set.Quorum, func(v *voters.Vote) bool {
 		return v.Kind != voters.Silent && v.Owner != "" && v.Owner != owner
 	})
 }
@@ -386,8 +386,8 @@ func doubling(read int) time.Duration { return time.Millisecond << (read - 1) }
 
 // betweenRounds reports whether a quorum has the name for the owner, under several fences.
 func (s *Store) betweenRounds(votes []voters.Vote, owner string) bool {
-	_, agreed := most(votes, func(v *voters.Vote) (int64, bool) { return vouchedFence(v, owner) })
-	_, n := most(votes, func(v *voters.Vote) (bool, bool) { _, ok := vouchedFence(v, owner); return true, ok })
+	_, agreed := tally.Most(votes, func(v *voters.Vote) (int64, bool) { return vouchedFence(v, owner) })
+	_, n := tally.Most(votes, func(v *voters.Vote) (bool, bool) { _, ok := vouchedFence(v, owner); return true, ok })
 	return n >= s.set.Quorum && agreed < s.set.Quorum
 }
 
@@ -401,12 +401,12 @@ func vouchedFence(v *voters.Vote, owner string) (fence int64, ok bool) {
 // one.
 func (s *Store) readGrant(votes []voters.Vote, h locks.Holder, fence int64, began time.Duration) (grant, outcome) {
 	mine := func(v *voters.Vote) (int64, bool) { return vouchedFence(v, h.Owner) }
-	agreed, n := most(votes, mine)
+	agreed, n := tally.Most(votes, mine)
 	if voters.CountKind(votes, voters.Yes) < s.set.Quorum {
 		return grant{}, undecided
 	}
 	if n < s.set.Quorum || (fence != 0 && fence != agreed) {
-		_, others := most(votes, func(v *voters.Vote) (string, bool) {
+		_, others := tally.Most(votes, func(v *voters.Vote) (string, bool) {
 			return v.Owner, v.Kind == voters.Yes && v.Owner != "" && v.Owner != h.Owner
 		})
 		switch {
@@ -419,7 +419,7 @@ func (s *Store) readGrant(votes []voters.Vote, h locks.Holder, fence int64, bega
 	}
 	its := func(v *voters.Vote) bool { f, ok := mine(v); return ok && f == agreed }
 	g := grant{fence: agreed, holds: s.commonHolds(votes, h.Owner, agreed, began), since: began}
-	g.id, _ = most(votes, func(v *voters.Vote) (string, bool) {
+	g.id, _ = tally.Most(votes, func(v *voters.Vote) (string, bool) {
 		if !its(v) {
 			return "", false
 		}

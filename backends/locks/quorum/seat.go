@@ -5,6 +5,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/seats"
+	"github.com/lockproxy/lockproxy/backends/locks/tally"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 )
 
@@ -43,18 +44,15 @@ func (s *Store) seatFor(a *acquisition, try int) int {
 	return s.seats.Pick(a.Key, a.Permits, s.set.Opts.Random.Int)
 }
 
-// seatOf is the seat of the grant that the owner has at a node, as part of what a quorum must agree on.
-func seatOf(v *voters.Vote) int { return seats.Of(v.Grant) }
-
 // otherSeat reports whether the owner has another seat at a node than the one that was asked for, or none.
 func (a *acquisition) otherSeat(v *voters.Vote) bool {
-	return v.Kind == voters.Yes && v.Reentered != 0 && seatOf(v) != seats.Of(a.id)
+	return v.Kind == voters.Yes && v.Reentered != 0 && tally.SeatOf(v) != seats.Of(a.id)
 }
 
 // nextSeat is the seat to ask for after votes that granted nothing: the one that the owner has at most nodes, else one that a quorum
 // may find free, else Any.
 func (s *Store) nextSeat(a *acquisition, votes []voters.Vote) int {
-	if seat, n := most(votes, func(v *voters.Vote) (int, bool) { return seatOf(v), v.Kind == voters.Yes && v.Reentered != 0 }); n > 0 {
+	if seat, n := tally.Most(votes, func(v *voters.Vote) (int, bool) { return tally.SeatOf(v), v.Kind == voters.Yes && v.Reentered != 0 }); n > 0 {
 		return seat
 	}
 	var free [][]int
@@ -67,9 +65,9 @@ func (s *Store) nextSeat(a *acquisition, votes []voters.Vote) int {
 }
 
 // refused is the answer to an acquisition that others keep from the name.
-func (s *Store) refused(a *acquisition, t tally, votes []voters.Vote) (locks.Decision, error) {
-	d := locks.Decision{Holder: t.holder, Remaining: t.rest, Fence: t.fence, Why: t.why}
-	if t.why == locks.Permits {
+func (s *Store) refused(a *acquisition, t tally.Result, votes []voters.Vote) (locks.Decision, error) {
+	d := locks.Decision{Holder: t.Holder, Remaining: t.Rest, Fence: t.Fence, Why: t.Why}
+	if t.Why == locks.Permits {
 		if seat := s.nextSeat(a, votes); seat != seats.Any {
 			return locks.Decision{}, &seatTakenError{seat, d}
 		}

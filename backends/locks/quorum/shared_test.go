@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
-	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
@@ -443,33 +442,4 @@ func TestShared_NoPermission(t *testing.T) {
 		return err == nil && left == 0
 	})
 	lock(t, s, "job", "bob", time.Second)
-}
-
-// TestShared_Obstacles: readers are in the way, whichever of them each node names. That the owner reads as well counts if one
-// node says so.
-func TestShared_Obstacles(t *testing.T) {
-	t.Parallel()
-	no := func(owner string, why locks.Obstacle, rest time.Duration) voters.Vote {
-		return voters.Vote{Kind: voters.No, Owner: owner, Why: why, Rest: rest}
-	}
-	alice, bob := no("alice", locks.Readers, 2*time.Second), no("bob", locks.Readers, 3*time.Second)
-	upgrade, intent, writer := no("alice", locks.Upgrade, time.Second), no("", locks.Intent, time.Second), no("carol", locks.Held, time.Second)
-	for _, tt := range []struct {
-		votes  []voters.Vote
-		want   verdict
-		holder string
-		why    locks.Obstacle
-	}{
-		{[]voters.Vote{alice, bob, {}}, held, "bob", locks.Readers},
-		{[]voters.Vote{upgrade, bob, {}}, held, "bob", locks.Upgrade},
-		{[]voters.Vote{bob, upgrade, writer}, held, "bob", locks.Upgrade},
-		{[]voters.Vote{intent, intent, alice}, held, "", locks.Intent},
-		{[]voters.Vote{writer, writer, upgrade}, held, "carol", locks.Held},
-		{[]voters.Vote{writer, intent, alice}, split, "", locks.Held},
-	} {
-		got := tallyAcquire(tt.votes, 2, true)
-		if got.verdict != tt.want || got.holder != tt.holder || got.why != tt.why {
-			t.Errorf("%+v: %+v, want %d, %s, %d", tt.votes, got, tt.want, tt.holder, tt.why)
-		}
-	}
 }

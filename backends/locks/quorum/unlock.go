@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/seats"
+	"github.com/lockproxy/lockproxy/backends/locks/tally"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 )
 
@@ -120,10 +121,10 @@ func (s *Store) confirmLeft(ctx context.Context, h locks.Holder, votes []voters.
 	}
 	has := func(v *voters.Vote) bool { return v.Kind == voters.Yes && v.Owner == h.Owner }
 	held := func(votes []voters.Vote) int {
-		return qth(votes, s.set.Quorum, has, func(v *voters.Vote) int { return voters.CountHolds(v.Read.Live()) })
+		return tally.Qth(votes, s.set.Quorum, has, func(v *voters.Vote) int { return voters.CountHolds(v.Read.Live()) })
 	}
 	none := func(votes []voters.Vote) bool {
-		_, n := most(votes, func(v *voters.Vote) (bool, bool) { return true, v.Kind == voters.Yes && v.Owner != h.Owner })
+		_, n := tally.Most(votes, func(v *voters.Vote) (bool, bool) { return true, v.Kind == voters.Yes && v.Owner != h.Owner })
 		return n >= s.set.Quorum
 	}
 	votes, _, err := s.readUntil(ctx, h, s.set.Opts.Timeouts(s.set.Opts.MaxTTL), "", countReads, linear, func(votes []voters.Vote) bool {
@@ -167,7 +168,7 @@ func (s *Store) leftBy(votes []voters.Vote, left func(*voters.Vote) int, match f
 			n++
 		}
 	}
-	return qth(votes, max(1, min(n, s.set.Quorum)), counts, left)
+	return tally.Qth(votes, max(1, min(n, s.set.Quorum)), counts, left)
 }
 
 // release removes holds of a grant on all nodes; left are the holds that stay. how is as in release.lua: "unlock" if
@@ -248,7 +249,7 @@ func (s *Store) mayGiveAnother(votes []voters.Vote, result outcome, ids []string
 	if r.Req != "" && voters.HoldTag(ids[0]) == tagOf(&r) {
 		return true
 	}
-	_, n := most(votes, func(v *voters.Vote) (string, bool) { return v.OtherRelease, v.OtherRelease != "" })
+	_, n := tally.Most(votes, func(v *voters.Vote) (string, bool) { return v.OtherRelease, v.OtherRelease != "" })
 	return n >= s.set.Quorum
 }
 
@@ -328,7 +329,7 @@ func (s *Store) keptUnvouched(votes []voters.Vote, owner string, fence int64) bo
 // releasedBefore reports whether a quorum remembers that the grant last released
 // was this owner's, and the one with this fence; 0 stands for the owner's last grant.
 func (s *Store) releasedBefore(votes []voters.Vote, owner string, fence int64) bool {
-	_, n := most(votes, func(v *voters.Vote) (int64, bool) {
+	_, n := tally.Most(votes, func(v *voters.Vote) (int64, bool) {
 		if v.Read == nil || v.Read.LastOwner != owner {
 			return 0, false
 		}
@@ -379,7 +380,7 @@ func everyHold(votes []voters.Vote, owner string) []string {
 // finishUnlock ends an UNLOCK that some nodes have done before, as a read has shown: it gives back the same hold on the
 // other nodes, and repeats the answer. current is the owner's grant, if the read found one.
 func (s *Store) finishUnlock(ctx context.Context, h locks.Holder, r locks.UnlockRequest, current grant, votes []voters.Vote) (holdsLeft int, err error) {
-	as, n := most(votes, func(v *voters.Vote) (string, bool) {
+	as, n := tally.Most(votes, func(v *voters.Vote) (string, bool) {
 		if !didUnlock(v) {
 			return "", false
 		}

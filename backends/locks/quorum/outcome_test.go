@@ -3,72 +3,9 @@ package quorum
 import (
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 )
-
-// ballotsOf reads one letter per node: y granted fence 7, h granted fence 9, k and K
-// granted to an owner who was in under fence 5 or 6, t to one of whom the node was told, n held by b, m held by c, x
-// failed, . not yet here.
-func ballotsOf(letters string) []voters.Vote {
-	var votes []voters.Vote
-	for i, l := range letters {
-		rest := time.Duration(i+1) * time.Second
-		votes = append(votes, map[rune]voters.Vote{
-			'y': {Kind: voters.Yes, Fence: 7, Rest: rest, Holds: 1},
-			'h': {Kind: voters.Yes, Fence: 9, Rest: rest, Holds: 1},
-			'k': {Kind: voters.Yes, Fence: 7, Reentered: 5, Rest: rest, Holds: 2},
-			'K': {Kind: voters.Yes, Fence: 7, Reentered: 6, Rest: rest, Holds: 2},
-			't': {Kind: voters.Yes, Fence: 7, Reentered: -1, Rest: rest, Holds: 2},
-			'n': {Kind: voters.No, Owner: "b", Rest: rest},
-			'm': {Kind: voters.No, Owner: "c", Rest: rest},
-			'x': {Err: errors.New("timeout")},
-			'.': {},
-		}[l])
-	}
-	return votes
-}
-
-func TestTallyAcquire(t *testing.T) {
-	tests := []struct {
-		name, votes string
-		final       bool
-		want        tally
-	}{
-		{"one node says yes", "y", false, tally{verdict: granted, fence: 7, stored: 1, rest: 1 * time.Second, holds: 1}},
-		{"bare majority", "yyynx", true, tally{verdict: granted, fence: 7, stored: 3, rest: 1 * time.Second, holds: 1}},
-		{"majority before all have answered", "y.y.y", false, tally{verdict: granted, fence: 7, stored: 3, rest: 1 * time.Second, holds: 1}},
-		{"the Q-th largest end counts", "yyyyy", true, tally{verdict: granted, fence: 7, stored: 5, rest: 3 * time.Second, holds: 1}},
-		{"half is not a majority", "yynn", true, tally{verdict: split}},
-		{"silence is not a no", "yyxxx", true, tally{verdict: tooFew}},
-		{"silence is not a yes", "nnxxx", true, tally{verdict: tooFew}},
-		{"the largest fence wins, and too few carry it", "yyhxx", true, tally{verdict: granted, fence: 9, stored: 1, rest: 1 * time.Second, holds: 1}},
-		{"kept when a quorum knows one grant", "kkkyy", true, tally{verdict: granted, fence: 5, reentered: true, stored: 3, rest: 1 * time.Second, holds: 2}},
-		{"two earlier grants are none", "kkKKy", true, tally{verdict: granted, fence: 7, stored: 1, rest: 1 * time.Second, holds: 2}},
-		{"a proposed fence is carried by nobody", "kkyxx", true, tally{verdict: granted, fence: 7, stored: 1, rest: 1 * time.Second, holds: 1}},
-		{"hearsay keeps no fence", "tttyy", true, tally{verdict: granted, fence: 7, stored: 2, rest: 1 * time.Second, holds: 2}},
-		{"an undecided re-entry waits", "kky..", false, tally{verdict: open}},
-		{"held by one owner", "nnnyy", true, tally{verdict: held, holder: "b", rest: 1 * time.Second}},
-		{"held is known early", "nnn..", false, tally{verdict: held, holder: "b", rest: 1 * time.Second}},
-		{"two rivals make a split", "nnmmy", true, tally{verdict: split}},
-		{"a last vote that can decide is awaited", "yynn.", false, tally{verdict: open}},
-		{"nobody can win any more", "ynmx.", false, tally{verdict: split}},
-		{"too few, but who answers is not blamed", "xxx..", false, tally{verdict: open}},
-		{"nobody has answered", ".....", false, tally{verdict: open}},
-		{"nobody has answered in time", ".....", true, tally{verdict: tooFew}},
-		{"three nodes, one down", "yyx", true, tally{verdict: granted, fence: 7, stored: 2, rest: 1 * time.Second, holds: 1}},
-		{"two nodes need both", "yx", true, tally{verdict: tooFew}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			got := tallyAcquire(ballotsOf(tt.votes), len(tt.votes)/2+1, tt.final)
-			if got != tt.want {
-				t.Errorf("%s: %+v, want %+v", tt.votes, got, tt.want)
-			}
-		})
-	}
-}
 
 // grantVotes reads one letter per node: y done, r done where a renewal reinstates it, a released before, f
 // free, l free after a later grant, t done on a hold that was reinstated, n another's, o this owner's other grant, s

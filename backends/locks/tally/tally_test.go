@@ -1,0 +1,102 @@
+package tally
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/seats"
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
+)
+
+// ballotsOf reads one letter per node: y granted fence 7, h granted fence 9, k and K
+// granted to an owner who was in under fence 5 or 6, t to one of whom the node was told, n held by b, m held by c, x
+// failed, . not yet here.
+func ballotsOf(letters string) []voters.Vote {
+	var votes []voters.Vote
+	for i, l := range letters {
+		rest := time.Duration(i+1) * time.Second
+		votes = append(votes, map[rune]voters.Vote{
+			'y': {Kind: voters.Yes, Fence: 7, Rest: rest, Holds: 1},
+			'h': {Kind: voters.Yes, Fence: 9, Rest: rest, Holds: 1},
+			'k': {Kind: voters.Yes, Fence: 7, Reentered: 5, Rest: rest, Holds: 2},
+			'K': {Kind: voters.Yes, Fence: 7, Reentered: 6, Rest: rest, Holds: 2},
+			't': {Kind: voters.Yes, Fence: 7, Reentered: -1, Rest: rest, Holds: 2},
+			'n': {Kind: voters.No, Owner: "b", Rest: rest},
+			'm': {Kind: voters.No, Owner: "c", Rest: rest},
+			'x': {Err: errors.New("timeout")},
+			'.': {},
+		}[l])
+	}
+	return votes
+}
+
+func TestAcquire(t *testing.T) {
+	tests := []struct {
+		name, votes string
+		final       bool
+		want        Result
+	}{
+		{"one node says yes", "y", false, Result{Verdict: Granted, Fence: 7, Stored: 1, Rest: 1 * time.Second, Holds: 1}},
+		{"bare majority", "yyynx", true, Result{Verdict: Granted, Fence: 7, Stored: 3, Rest: 1 * time.Second, Holds: 1}},
+		{"majority before all have answered", "y.y.y", false, Result{Verdict: Granted, Fence: 7, Stored: 3, Rest: 1 * time.Second, Holds: 1}},
+		{"the Q-th largest end counts", "yyyyy", true, Result{Verdict: Granted, Fence: 7, Stored: 5, Rest: 3 * time.Second, Holds: 1}},
+		{"half is not a majority", "yynn", true, Result{Verdict: Split}},
+		{"silence is not a no", "yyxxx", true, Result{Verdict: TooFew}},
+		{"silence is not a yes", "nnxxx", true, Result{Verdict: TooFew}},
+		{"the largest fence wins, and too few carry it", "yyhxx", true, Result{Verdict: Granted, Fence: 9, Stored: 1, Rest: 1 * time.Second, Holds: 1}},
+		{"kept when a quorum knows one grant", "kkkyy", true, Result{Verdict: Granted, Fence: 5, Reentered: true, Seat: seats.None, Stored: 3, Rest: 1 * time.Second, Holds: 2}},
+		{"two earlier grants are none", "kkKKy", true, Result{Verdict: Granted, Fence: 7, Stored: 1, Rest: 1 * time.Second, Holds: 2}},
+		{"a proposed fence is carried by nobody", "kkyxx", true, Result{Verdict: Granted, Fence: 7, Stored: 1, Rest: 1 * time.Second, Holds: 1}},
+		{"hearsay keeps no fence", "tttyy", true, Result{Verdict: Granted, Fence: 7, Stored: 2, Rest: 1 * time.Second, Holds: 2}},
+		{"an undecided re-entry waits", "kky..", false, Result{Verdict: Open}},
+		{"held by one owner", "nnnyy", true, Result{Verdict: Held, Holder: "b", Rest: 1 * time.Second}},
+		{"held is known early", "nnn..", false, Result{Verdict: Held, Holder: "b", Rest: 1 * time.Second}},
+		{"two rivals make a split", "nnmmy", true, Result{Verdict: Split}},
+		{"a last vote that can decide is awaited", "yynn.", false, Result{Verdict: Open}},
+		{"nobody can win any more", "ynmx.", false, Result{Verdict: Split}},
+		{"too few, but who answers is not blamed", "xxx..", false, Result{Verdict: Open}},
+		{"nobody has answered", ".....", false, Result{Verdict: Open}},
+		{"nobody has answered in time", ".....", true, Result{Verdict: TooFew}},
+		{"three nodes, one down", "yyx", true, Result{Verdict: Granted, Fence: 7, Stored: 2, Rest: 1 * time.Second, Holds: 1}},
+		{"two nodes need both", "yx", true, Result{Verdict: TooFew}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := Acquire(ballotsOf(tt.votes), len(tt.votes)/2+1, tt.final)
+			if got != tt.want {
+				t.Errorf("%s: %+v, want %+v", tt.votes, got, tt.want)
+			}
+		})
+	}
+}
+
+// TestAcquire_Obstacles: readers are in the way, whichever of them each node names. That the owner reads as well counts if one
+// node says so.
+func TestAcquire_Obstacles(t *testing.T) {
+	t.Parallel()
+	no := func(owner string, why locks.Obstacle, rest time.Duration) voters.Vote {
+		return voters.Vote{Kind: voters.No, Owner: owner, Why: why, Rest: rest}
+	}
+	alice, bob := no("alice", locks.Readers, 2*time.Second), no("bob", locks.Readers, 3*time.Second)
+	upgrade, intent, writer := no("alice", locks.Upgrade, time.Second), no("", locks.Intent, time.Second), no("carol", locks.Held, time.Second)
+	for _, tt := range []struct {
+		votes  []voters.Vote
+		want   Verdict
+		holder string
+		why    locks.Obstacle
+	}{
+		{[]voters.Vote{alice, bob, {}}, Held, "bob", locks.Readers},
+		{[]voters.Vote{upgrade, bob, {}}, Held, "bob", locks.Upgrade},
+		{[]voters.Vote{bob, upgrade, writer}, Held, "bob", locks.Upgrade},
+		{[]voters.Vote{intent, intent, alice}, Held, "", locks.Intent},
+		{[]voters.Vote{writer, writer, upgrade}, Held, "carol", locks.Held},
+		{[]voters.Vote{writer, intent, alice}, Split, "", locks.Held},
+	} {
+		got := Acquire(tt.votes, 2, true)
+		if got.Verdict != tt.want || got.Holder != tt.holder || got.Why != tt.why {
+			t.Errorf("%+v: %+v, want %d, %s, %d", tt.votes, got, tt.want, tt.holder, tt.why)
+		}
+	}
+}
