@@ -32,7 +32,7 @@ local removed, left, told, listeners, freed = 0, 0, false, 0, false
 		Name:   "no-second-round",
 		Breaks: "a quorum carries the fence of a grant before it is told: the next quorum may not have seen it, and fences go backwards",
 		Edits: []Edit{
-			{"backends/locks/quorum/acquire.go", "if err := s.settle(ctx, a, votes, t.fence); err != nil {", "if err := error(nil); err != nil {"},
+			{"backends/locks/quorum/acquire.go", "if err := s.settle(ctx, a, votes, t.Fence); err != nil {", "if err := error(nil); err != nil {"},
 			{"backends/locks/quorum/acquire.go", "if v.Kind == voters.Yes && !storedFence(v, fence) {\n\t\ts.set.Members[i].Push(", "if false {\n\t\ts.set.Members[i].Push("},
 		},
 	},
@@ -76,7 +76,7 @@ local removed, left, told, listeners, freed = 0, 0, false, 0, false
 		Name:   "validity-from-the-reply",
 		Breaks: "the clock of a grant starts before the first byte is sent: a slow round is told as much validity as a fast one",
 		Edits: []Edit{
-			{"backends/locks/quorum/acquire.go", "validity := t.rest - (now - a.began) - locks.Drift(t.rest)", "validity := t.rest"},
+			{"backends/locks/quorum/acquire.go", "validity := t.Rest - (now - a.began) - locks.Drift(t.Rest)", "validity := t.Rest"},
 		},
 	},
 	// Exclusion.

@@ -136,7 +136,7 @@ var Reading = []Mutant{
 		Name:    "index-misses-renewals",
 		Breaks:  "also after it has prolonged that",
 		Profile: "shared and well",
-		Edits: []Edit{{"scripts/prologue.lua", "  if KEYS[4] then reads(owner, e) end\n  redis.call('HSET', KEYS[1], 'e', at)",
+		Edits: []Edit{{"scripts/prologue.lua", "  if KEYS[4] then reads(owner, e, seat_of(grant)) end\n  redis.call('HSET', KEYS[1], 'e', at)",
 			"  redis.call('HSET', KEYS[1], 'e', at)"}},
 	},
 	{
@@ -151,7 +151,7 @@ var Reading = []Mutant{
 		Rare:   true,
 		Units:  sharedScriptTests,
 		Edits: []Edit{{"scripts/prologue.lua",
-			"    if KEYS[4] then reads(h[1], e) end -- whoever looked at the set before may have stored an earlier end\n", ""}},
+			"    if KEYS[4] then reads(h[1], e, seat_of(h[4])) end -- whoever looked at the set before may have stored an earlier end\n", ""}},
 	},
 	{
 		Name:   "full-node-lets-a-reader-in",
