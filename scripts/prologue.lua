@@ -166,7 +166,7 @@ local function seat_of(grant) return KEYS[4] and string.match(grant, '/(%d+)$') 
 
 -- sitter returns the owner other than this one that has a seat, and the end of its lease; nil: the seat is free.
 local function sitter(seat, owner)
-  local other = redis.call('HGET', beside('locks'), seat)
+  local other = redis.call('HMGET', beside('locks'), seat)[1]
   if not other or other == owner then return end
   local h = redis.call('HMGET', string.sub(KEYS[1], 1, -1 - #owner) .. other, 'e', 'a') -- the record of its reading
   if h[1] and tonumber(h[1]) > now and seat_of(h[2]) == seat then return other, math.min(tonumber(h[1]), now + maxttl) end
