@@ -110,8 +110,16 @@ type Attempt struct {
 	KeepOut   time.Duration // of a writer: for so long no new reader is let in, if only readers are in its way
 }
 
-// sharesFreely reports whether any number of others that do may have the name as well.
-func (a *Attempt) sharesFreely() bool { return a.Reader != "" && a.Permits == 0 }
+// use is with whom the owner may have the name.
+func (a *Attempt) use() waitq.Use {
+	switch {
+	case a.Reader == "":
+		return waitq.Alone
+	case a.Permits > 0:
+		return waitq.Limited
+	}
+	return waitq.Sharing
+}
 
 // KeepOutFor is the longest KeepOut. A writer that waits asks at least so often, so that it is renewed; if its proxy ends,
 // readers are let in after it.

@@ -42,7 +42,7 @@ func (s *Service) join(ctx context.Context, r Attempt) (*waiter, Decision, error
 	if r.Generated {
 		owner = ""
 	}
-	w, err := s.waiting.Join(r.Whole(), owner, r.Req, r.sharesFreely(), &Waiting{Attempt: r})
+	w, err := s.waiting.Join(r.Whole(), owner, r.Req, r.use(), &Waiting{Attempt: r})
 	if full := (*waitq.FullError)(nil); errors.As(err, &full) {
 		err = &QueueFullError{Max: full.Max}
 	}
@@ -90,12 +90,14 @@ func (s *Service) lockAtOnce(ctx context.Context, r Attempt) (Decision, error) {
 		return s.store.Acquire(ctx, r)
 	}
 	k, sure := s.waiting.Known(line)
-	if r.sharesFreely() && s.waiting.Alone(line) == 0 {
+	if r.use() == waitq.Sharing && s.waiting.Alone(line) == 0 {
 		switch {
 		case r.Wait <= 0:
 			return s.store.Acquire(ctx, r)
 		case !k.Asked: // it asks at once when it has joined
 			return Decision{}, nil
+		case k.Soon: // perhaps because of permits, of which it needs none
+			return s.store.Acquire(ctx, r)
 		}
 	}
 	if (r.Barge || r.Replaces != nil) && r.Wait <= 0 {
@@ -183,9 +185,9 @@ func (s *Service) waitInLine(ctx context.Context, w *waiter) (d Decision, err er
 		k := s.known(asked, a, err)
 		k.Elsewhere = !a.Granted && k.Holder != "" && !s.hasAny(r.Key, k.Holder)
 		switch {
-		case a.Granted && r.sharesFreely():
+		case a.Granted && r.use() == waitq.Sharing:
 			s.waiting.Shared(w)
-		case a.Granted && r.Permits > 0: // there may be another permit for the next in line
+		case a.Granted && r.use() == waitq.Limited: // there may be another permit for the next in line
 			s.waiting.Asked(w, waitq.Known{})
 		default:
 			s.waiting.Asked(w, k)

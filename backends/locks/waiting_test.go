@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/memstore"
+	"github.com/lockproxy/lockproxy/backends/locks/waitq"
 )
 
 func TestWait_FirstComeFirstServed(t *testing.T) {
@@ -114,7 +115,7 @@ func TestWait_NobodyOvertakes(t *testing.T) {
 				t.Errorf("refused with %+v", a)
 			}
 		}
-		w, err := s.Lines().Join(locks.Key{Name: "free"}, "", "", false, &locks.Waiting{})
+		w, err := s.Lines().Join(locks.Key{Name: "free"}, "", "", waitq.Alone, &locks.Waiting{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -32,12 +32,13 @@ type Store struct {
 
 // A record is what is known of a name.
 type record struct {
-	owner string // of the last grant
-	info  string
-	fence int64         // of that grant
-	open  bool          // the lease has no end
-	since time.Duration // when it was granted
-	holds []hold        // of that grant; those that have ended are left out by Store.record
+	owner  string // of the last grant
+	info   string
+	fence  int64         // of that grant
+	open   bool          // the lease has no end
+	permit bool          // it is one of a limited number
+	since  time.Duration // when it was granted
+	holds  []hold        // of that grant; those that have ended are left out by Store.record
 
 	lastOwner string // of the grant given back last
 	lastFence int64
@@ -163,9 +164,10 @@ func (s *Store) acquire(a *locks.Attempt, began time.Duration) (locks.Decision, 
 	case a.Req != "" && isRepeat && !taken:
 		s.stats.Repeats++
 		return locks.Decision{Granted: true, Grant: locks.Grant{Key: a.Key, Owner: a.Owner, Fence: before}}, nil
-	case replaces && !r.held(a.Replaces.Owner, a.Replaces.Fence), len(r.holds) > 0 && r.owner != a.Owner && !replaces, a.NoReenter && !taken && len(r.holds) > 0:
+	case replaces && !r.held(a.Replaces.Owner, a.Replaces.Fence), len(r.holds) > 0 && r.owner != a.Owner && !replaces, a.NoReenter && !taken && len(r.holds) > 0,
+		a.Permits > 0 && !a.Fresh && len(r.holds) > 0 && !r.permit:
 		return s.refusal(r), nil
-	case !r.held(a.Owner, 0) && s.inTheWay(a, &refused):
+	case (!r.held(a.Owner, 0) || a.Permits > 0 && !r.permit) && s.inTheWay(a, &refused):
 		return refused, nil
 	case r.count() >= locks.MaxHolds && !taken && !replaces:
 		return locks.Decision{}, &locks.HoldsError{Max: locks.MaxHolds}
@@ -177,7 +179,7 @@ func (s *Store) acquire(a *locks.Attempt, began time.Duration) (locks.Decision, 
 	}
 	if len(r.holds) == 0 || a.Fresh && !taken || replaces {
 		s.fence++
-		r.owner, r.info, r.fence, r.open, r.since, r.holds = a.Owner, a.Info, s.fence, a.Open, began, nil
+		r.owner, r.info, r.fence, r.open, r.permit, r.since, r.holds = a.Owner, a.Info, s.fence, a.Open, a.Permits > 0, began, nil
 	}
 	s.ids++
 	h := hold{id: strconv.Itoa(s.ids), req: a.Req, until: began + a.TTL}

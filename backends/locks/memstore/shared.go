@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"math"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
@@ -26,7 +27,7 @@ func (s *Store) inTheWay(a *locks.Attempt, refused *locks.Decision) bool {
 			*refused = locks.Decision{Remaining: waits.until - now, Why: locks.Intent}
 			return true
 		}
-		return false
+		return s.noPermit(a, refused)
 	}
 	for k, r := range s.names {
 		if k.Reader == "" || k.Whole() != name || r.until() <= now || r.owner == a.Owner {
@@ -47,6 +48,21 @@ func (s *Store) inTheWay(a *locks.Attempt, refused *locks.Decision) bool {
 		s.kept[a.Key] = keepOut{a.Owner, now + a.KeepOut}
 	}
 	return true
+}
+
+// noPermit reports whether others have all the permits that a LOCK wants one of, and stores the refusal. The caller has mu.
+func (s *Store) noPermit(a *locks.Attempt, refused *locks.Decision) bool {
+	now, taken, first := s.now(), 0, time.Duration(math.MaxInt64)
+	for k, r := range s.names {
+		if k.Reader == "" || k.Whole() != a.Whole() || r.until() <= now || r.owner == a.Owner || !r.permit {
+			continue
+		}
+		if taken++; r.until() < first {
+			first = r.until()
+			*refused = locks.Decision{Holder: r.owner, Remaining: first - now, Why: locks.Permits}
+		}
+	}
+	return a.Permits > 0 && taken >= a.Permits
 }
 
 // LetIn implements locks.Store.

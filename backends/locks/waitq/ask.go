@@ -210,7 +210,7 @@ func (q *Queues[K, V]) Shared(w *Waiter[K, V]) {
 	for other := range w.line.waiters.all() {
 		switch {
 		case other == w:
-		case !other.shares:
+		case other.use != Sharing:
 			return
 		default:
 			q.letIn(other)
@@ -218,7 +218,7 @@ func (q *Queues[K, V]) Shared(w *Waiter[K, V]) {
 	}
 }
 
-// Alone is how many wait for a key that do not share it.
+// Alone is how many wait for a key that want it alone.
 func (q *Queues[K, V]) Alone(k K) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -14,7 +14,7 @@ func BenchmarkTurn(b *testing.B) {
 			line := make([]*Waiter[string, *string], n)
 			owners := make([]string, n)
 			join := func(i int) {
-				w, err := q.Join("job", owners[i], "1", false, nil)
+				w, err := q.Join("job", owners[i], "1", Alone, nil)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -45,7 +45,7 @@ func BenchmarkReturn(b *testing.B) {
 			q := still(n)
 			line := make([]*Waiter[string, *string], n)
 			join := func(i int) {
-				w, err := q.Join("job", fmt.Sprint("owner-", i), "1", false, nil)
+				w, err := q.Join("job", fmt.Sprint("owner-", i), "1", Alone, nil)
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -20,7 +20,7 @@ func TestOwners_AsInTheLine(t *testing.T) {
 		line := waitersOf(q)
 		if len(line) > 0 && r.IntN(20) < 5+len(line) {
 			q.Leave(line[r.IntN(len(line))], r.IntN(2) == 0)
-		} else if _, err := q.Join("job", owner, req, false, nil); err != nil {
+		} else if _, err := q.Join("job", owner, req, Alone, nil); err != nil {
 			t.Fatal(err)
 		}
 		checkOwners(t, q, step)

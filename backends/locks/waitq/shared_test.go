@@ -7,11 +7,12 @@ import (
 	"time"
 )
 
-// joinAll has waiters join, those whose names begin with r to share the key.
+// joinAll has waiters join: those whose names begin with r to share the key, with p some of them, the others alone.
 func joinAll(t *testing.T, q *Queues[string, *string], names ...string) (all []*Waiter[string, *string]) {
 	t.Helper()
 	for _, name := range names {
-		w, err := q.Join("job", name, "", name[0] == 'r', &name)
+		use := map[byte]Use{'r': Sharing, 'p': Limited}[name[0]]
+		w, err := q.Join("job", name, "", use, &name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -31,6 +32,7 @@ func TestQueues_Shared(t *testing.T) {
 		{[]string{"r1", "r2", "r3"}, []string{"r2", "r3"}},
 		{[]string{"r1", "r2", "w1", "r3"}, []string{"r2"}},
 		{[]string{"r1", "w1", "r2"}, nil},
+		{[]string{"r1", "p1", "r2"}, nil},
 	}
 	for _, tt := range tests {
 		q := still(10)
@@ -59,6 +61,25 @@ func TestQueues_Shared(t *testing.T) {
 		if d, head := q.pause(next); !head || d > 0 {
 			t.Errorf("%v: %s, who is next, is the head %v and sleeps %v", tt.line, rest[0], head, d)
 		}
+	}
+}
+
+// TestQueues_Limited: one that may share the key with some does not count as one that wants it alone, so that another that shares
+// it need not wait for it to be refused.
+func TestQueues_Limited(t *testing.T) {
+	q := still(10)
+	for _, name := range []string{"p1", "p2", "r1"} {
+		w := joinAll(t, q, name)[0]
+		if alone := q.Alone("job"); alone != 0 {
+			t.Errorf("with %s %d want it alone", name, alone)
+		}
+		if let := len(w.reenter) > 0; let != (name == "r1") {
+			t.Errorf("%s is let in: %v", name, let)
+		}
+	}
+	joinAll(t, q, "w1")
+	if alone := q.Alone("job"); alone != 1 {
+		t.Errorf("with a writer %d want it alone", alone)
 	}
 }
 

@@ -102,7 +102,7 @@ func (q *Queues[K, V]) SetPoll(first, longest time.Duration) {
 type line[K comparable, V any] struct {
 	key          K
 	waiters      row[K, V] // by their numbers, except a head that was asking when a waiter before it came back
-	alone        int       // how many of them do not share the key
+	alone        int       // how many of them want the key alone
 	known        Known     // by the last question
 	subscription *subscription[K, V]
 
@@ -120,7 +120,7 @@ type Waiter[K comparable, V any] struct {
 	First bool          // it was the head from the beginning, and may ask at once
 
 	line    *line[K, V]
-	shares  bool          // others that share may have the key at the same time
+	use     Use
 	owner   string        // empty: no other waiter has this owner
 	req     string        // id of the request; empty: the waiter has no place to come back to
 	number  uint64        // of its place: the first that came has the smallest
@@ -143,11 +143,21 @@ type Waiter[K comparable, V any] struct {
 // Trigger is what made the waiter ask last.
 func (w *Waiter[K, V]) Trigger() Trigger { return w.trigger }
 
+// A Use is with whom a waiter may have a key.
+type Use uint8
+
+// The uses.
+const (
+	Alone   Use = iota // with nobody
+	Limited            // with others that are Limited or Sharing, as long as the caller's business allows one more
+	Sharing            // with others that are, any number
+)
+
 // Join puts a waiter at the end of a line, or in the place that the waiter of the same owner and request has left. It must
 // Leave. When an owner has the key, its waiters are woken; a waiter with an empty owner shares it with no other, and one
-// with an empty request has no place to come back to. One that shares is let in with others that do, see Shared, and may ask
+// with an empty request has no place to come back to. One that is Sharing is let in with others that are, see Shared, and may ask
 // at once if all before it share the key and none has been refused. The error is a *FullError.
-func (q *Queues[K, V]) Join(k K, owner, req string, shares bool, v V) (*Waiter[K, V], error) {
+func (q *Queues[K, V]) Join(k K, owner, req string, use Use, v V) (*Waiter[K, V], error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.waiters >= q.opt.Limit {
@@ -161,12 +171,12 @@ func (q *Queues[K, V]) Join(k K, owner, req string, shares bool, v V) (*Waiter[K
 		q.attach(l)
 	}
 	w := &Waiter[K, V]{
-		Key: k, Value: v, Since: now, line: l, shares: shares, owner: owner, req: req, number: q.number(placeKey[K]{k, owner, req}),
+		Key: k, Value: v, Since: now, line: l, use: use, owner: owner, req: req, number: q.number(placeKey[K]{k, owner, req}),
 		head: make(chan struct{}), reenter: make(chan struct{}, 1), wakeUps: make(chan struct{}, 1),
 	}
 	l.insert(w)
 	q.waiters++
-	if !shares {
+	if use == Alone {
 		l.alone++
 	}
 	q.addOwned(w)
@@ -175,7 +185,7 @@ func (q *Queues[K, V]) Join(k K, owner, req string, shares bool, v V) (*Waiter[K
 		w.asking = w.First
 		close(w.head)
 	}
-	if shares && l.alone == 0 && !l.known.Asked && !w.First { // those before it ask, and have not been refused
+	if use == Sharing && l.alone == 0 && !l.known.Asked && !w.First { // those before it ask, and have not been refused
 		q.letIn(w)
 	}
 	return w, nil
@@ -193,7 +203,7 @@ func (q *Queues[K, V]) Leave(w *Waiter[K, V], served bool) (left int, unused boo
 	}
 	l.waiters.remove(w)
 	q.waiters--
-	if !w.shares {
+	if w.use == Alone {
 		l.alone--
 	}
 	q.removeOwned(w)
