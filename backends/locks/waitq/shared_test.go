@@ -32,7 +32,6 @@ func TestQueues_Shared(t *testing.T) {
 		{[]string{"r1", "r2", "r3"}, []string{"r2", "r3"}},
 		{[]string{"r1", "r2", "w1", "r3"}, []string{"r2"}},
 		{[]string{"r1", "w1", "r2"}, nil},
-		{[]string{"r1", "p1", "r2"}, nil},
 	}
 	for _, tt := range tests {
 		q := still(10)
