@@ -2,9 +2,11 @@ package integration
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -209,6 +211,77 @@ func TestRun_LockForced(t *testing.T) {
 	if !strings.Contains(l.said(), "was lost: it was taken away") {
 		t.Errorf("it said %q", l.said())
 	}
+}
+
+// TestRun_Shared: commands that read run at once, also by way of two proxies, and one that writes when they have ended.
+func TestRun_Shared(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 3, 2)
+	first := runLocked(t, r.addr(), sleeper, "--shared", "--owner", "r1")
+	first.await(t, "ready")
+	runLocked(t, r.proxies[1].Addr(), "echo ran", "--shared").code(t, 0)
+	second := runLocked(t, r.proxies[1].Addr(), sleeper, "--shared", "--owner", "r2")
+	second.await(t, "ready")
+	refused := runLocked(t, r.addr(), "echo ran")
+	refused.code(t, 75)
+	if said := refused.said(); !regexp.MustCompile(`^lockproxy: job is read by r[12] and 1 more\n$`).MatchString(said) {
+		t.Errorf("a writer is told %q", said)
+	}
+	writer := runLocked(t, r.addr(), sleeper, "--wait", "1m")
+	awaitWaiters(t, redistest.Open(t, r.addr()), "job", 1)
+	for _, l := range []*locked{first, second} {
+		if strings.Contains(writer.said(), "ready") {
+			t.Error("the writer runs beside readers")
+		}
+		l.cmd.Process.Signal(syscall.SIGTERM)
+		l.code(t, 9)
+	}
+	writer.await(t, "ready")
+	if before, after := second.words("ready")[0], writer.words("ready")[0]; before >= after {
+		t.Errorf("readers had fence %s, then the writer %s", before, after)
+	}
+	runLocked(t, r.proxies[1].Addr(), "echo ran", "--shared").code(t, 75)
+}
+
+// TestRun_SharedForced: readers whose lock is taken away are ended.
+func TestRun_SharedForced(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 3, 2)
+	first, second := runLocked(t, r.addr(), sleeper, "--shared"), runLocked(t, r.proxies[1].Addr(), sleeper, "--shared", "--ttl", "5s")
+	first.await(t, "ready")
+	second.await(t, "ready")
+	redistest.Open(t, r.addr()).Do(t, "LOCKCTL", "FORCE", "job")
+	for _, l := range []*locked{first, second} {
+		l.code(t, 70)
+		l.await(t, "ended")
+		l.await(t, "lockproxy: the lock job was lost: ")
+	}
+	runLocked(t, r.addr(), "true").code(t, 0)
+}
+
+// TestRun_SharedProxyRestarts: a reader's lock is had again from a proxy that is back.
+func TestRun_SharedProxyRestarts(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 3, 2)
+	l := runLocked(t, r.addr(), sleeper, "--shared", "--owner", "me")
+	l.await(t, "ready")
+	r.proxies[0].Kill()
+	c := redistest.Open(t, r.proxies[1].Addr())
+	left := func() (ms int) {
+		_, readBy, _ := strings.Cut(c.Do(t, "LOCKCTL", "INFO", "job").Raw, "read-by")
+		_, rest, _ := strings.Cut(readBy, "remaining-ms\r\n:")
+		_, _ = fmt.Sscan(rest, &ms)
+		return ms
+	}
+	before := left()
+	if err := r.proxies[0].Restart(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, time.Minute, "the reader has come again", func() bool { return left() > before })
+	runLocked(t, r.proxies[1].Addr(), "echo ran").code(t, 75)
+	l.cmd.Process.Signal(syscall.SIGTERM)
+	l.code(t, 9)
+	runLocked(t, r.proxies[1].Addr(), "echo ran").code(t, 0)
 }
 
 // TestRun_ProxyRestarts: a proxy that is back within the lease costs nothing; one that

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -31,6 +30,7 @@ func onMisuse(c *cli.Context, err error, sub bool) error {
 func runSettings(a *client.Options, o *options) []setting {
 	return append([]setting{
 		{name: "lock", usage: "the `name` of the lock", read: word(&a.Name)},
+		{name: "shared", toggle: true, value: "false", usage: "read the name together with others that only read it: LOCK … SHARED", read: toggle(&a.Shared)},
 		{name: "ttl", value: "30s", usage: "the lease: the proxy renews it while the command runs; the lock outlives a proxy that died by at most so long", read: duration(time.Millisecond, &a.TTL)},
 		{name: "wait", value: "0", usage: "how long to wait for the lock; 0: not at all", read: duration(0, &a.Wait)},
 		{name: "max-hold", value: "0", usage: "the longest that the command may have the lock; 0: what the proxy allows", read: duration(0, &a.MaxHold)},
@@ -177,7 +177,7 @@ func takeUnlessSignaled(a *client.Options, signals <-chan os.Signal) (*client.He
 		case t := <-done:
 			return t.h, t.err
 		case sig := <-signals:
-			s, ends := endsProcess(sig)
+			s, ends := child.EndsProcess(sig)
 			if !ends {
 				continue
 			}
@@ -188,20 +188,6 @@ func takeUnlessSignaled(a *client.Options, signals <-chan os.Signal) (*client.He
 			return nil, exit.Silently(child.Signaled + int(s))
 		}
 	}
-}
-
-// endsProcess reports whether a signal ends a process without a child. It stops this process
-// if that is the signal's effect.
-func endsProcess(sig os.Signal) (s syscall.Signal, ends bool) {
-	s, _ = sig.(syscall.Signal)
-	switch s {
-	case syscall.SIGTSTP:
-		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-	case syscall.SIGCONT, syscall.SIGWINCH:
-	default:
-		return s, true
-	}
-	return s, false
 }
 
 // supervise returns when the child has ended, with the loss if the lock was lost, which it has

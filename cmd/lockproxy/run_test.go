@@ -193,6 +193,18 @@ func TestRun_ExitCodes(t *testing.T) {
 	}
 }
 
+// TestRun_Shared: every command about a reader's lock says that it is one.
+func TestRun_Shared(t *testing.T) {
+	s := standIn(t, granted)
+	if code, _, stderr := s.run(t, "--lock", "job", "--shared", "--owner", "me", "--info", "x", "true"); code != exit.OK {
+		t.Errorf("exit code %d, %q", code, stderr)
+	}
+	want := []string{"HELLO 3", "LOCK job 30000ms OWNER me SESSION ONLOSS PUSH INFO x SHARED", "UNLOCK job me FENCE 7 ALL SHARED"}
+	if got := s.heard(); !slices.Equal(got, want) {
+		t.Errorf("the proxy heard %q", got)
+	}
+}
+
 // TestRun_InfoNamesTheProcess: but not its arguments, which may be passwords.
 func TestRun_InfoNamesTheProcess(t *testing.T) {
 	s := standIn(t, granted)

@@ -44,6 +44,20 @@ func CatchSignals() (signals <-chan os.Signal, stop func()) {
 	return c, func() { signal.Stop(c) }
 }
 
+// EndsProcess reports whether a signal ends a process that has no child. It stops this process
+// if that is the signal's effect.
+func EndsProcess(sig os.Signal) (s syscall.Signal, ends bool) {
+	s, _ = sig.(syscall.Signal)
+	switch s {
+	case syscall.SIGTSTP:
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	case syscall.SIGCONT, syscall.SIGWINCH:
+	default:
+		return s, true
+	}
+	return s, false
+}
+
 // Start starts cmd. If this process is in a terminal's foreground group, which reads
 // from it and gets its signals (^C, ^Z), the child stays in that group. Otherwise it gets its
 // own, so that its descendants end with it.

@@ -37,6 +37,7 @@ const (
 type Options struct {
 	Proxies           []*backends.Server // at least one; tried in turn
 	Name, Owner, Info string
+	Shared            bool // to read, beside others that do
 	TTL, Wait         time.Duration
 	MaxHold           time.Duration // 0: the proxy's own limit
 	KillAfter         time.Duration // for the child to end when the lock is lost
@@ -63,7 +64,7 @@ func (a *Options) lossNotice() time.Duration {
 
 // command is LOCK with SESSION. maxHold is the rest of it.
 func (a *Options) command(wait, maxHold time.Duration) []string {
-	args := []string{"LOCK", a.Name, Millis(a.TTL), "OWNER", a.Owner, "SESSION", "ONLOSS", "PUSH", "INFO", a.Info}
+	args := a.reading("LOCK", a.Name, Millis(a.TTL), "OWNER", a.Owner, "SESSION", "ONLOSS", "PUSH", "INFO", a.Info)
 	if wait > 0 {
 		args = append(args, "WAIT", Millis(wait))
 	}
@@ -71,6 +72,14 @@ func (a *Options) command(wait, maxHold time.Duration) []string {
 		args = append(args, "MAXHOLD", Millis(maxHold))
 	}
 	return args
+}
+
+// reading is a command with SHARED, if the lock is.
+func (a *Options) reading(command ...string) []string {
+	if a.Shared {
+		command = append(command, "SHARED")
+	}
+	return command
 }
 
 // Millis is a duration as an argument of LOCK: whole milliseconds, at least one.
@@ -125,7 +134,7 @@ func (a *Options) takeWithin(ctx context.Context, wait time.Duration) (*Held, er
 	ctx, cancel := context.WithTimeout(ctx, wait+takeSlack)
 	defer cancel()
 	if a.Say != nil && wait > 0 {
-		if who := holder(ctx, w, a.Name); who != "" {
+		if who := a.holder(ctx, w); who != "" {
 			a.Say("waiting up to " + wait.Round(time.Second).String() + ": " + who)
 		}
 	}
@@ -140,7 +149,7 @@ func (a *Options) takeWithin(ctx context.Context, wait time.Duration) (*Held, er
 	}
 	who := ""
 	if err == nil && v.Kind == '_' {
-		who = holder(ctx, w, a.Name)
+		who = a.holder(ctx, w)
 	}
 	w.Close()
 	switch {
@@ -155,16 +164,34 @@ func (a *Options) takeWithin(ctx context.Context, wait time.Duration) (*Held, er
 	return nil, exit.With(exit.Unavailable, errors.New("LOCK: not the answer of a lockproxy"))
 }
 
-// holder says who has a lock, for how long, and what it said of itself; empty if nobody has it, or that cannot be told.
-func holder(ctx context.Context, w *Conn, name string) string {
-	v, err := w.Ask(ctx, "LOCKCTL", "INFO", name)
+// holder says who has a lock, for how long, and what it said of itself, or who reads it; empty if nobody does, or that cannot be told.
+func (a *Options) holder(ctx context.Context, w *Conn) string {
+	v, err := w.Ask(ctx, "LOCKCTL", "INFO", a.Name)
 	ms, bad := strconv.ParseInt(v.Field("held-ms").Text, 10, 64)
 	if err != nil || bad != nil {
 		return ""
 	}
-	text := fmt.Sprintf("%s is held by %s for %v", Printable(name), cmp.Or(Printable(v.Field("owner").Text), "another"), time.Duration(ms/100*100)*time.Millisecond)
+	if v.Field("holds").Text == "0" {
+		return a.readers(v.Field("read-by").Elems)
+	}
+	text := fmt.Sprintf("%s is held by %s for %v", Printable(a.Name), cmp.Or(Printable(v.Field("owner").Text), "another"), time.Duration(ms/100*100)*time.Millisecond)
 	if info := v.Field("info").Text; info != "" {
 		text += " (" + Printable(info) + ")"
+	}
+	return text
+}
+
+// readers says who reads a lock that nobody holds. Who would read it as well is kept out by a writer that waits.
+func (a *Options) readers(all []resp.Tree) string {
+	if len(all) == 0 {
+		return ""
+	}
+	text := Printable(a.Name) + " is read by " + cmp.Or(Printable(all[0].Field("owner").Text), "another")
+	if more := len(all) - 1; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	if a.Shared {
+		text += ", and a writer waits"
 	}
 	return text
 }
@@ -356,7 +383,7 @@ func (h *Held) reacquire(ctx context.Context, s *backends.Server) attempt {
 		return attempt{wire: w, sent: sent, validity: validity(v)}
 	}
 	if v.Kind == '*' && len(v.Elems) > 0 { // another grant, which is not wanted
-		_, _ = w.Do(ctx, "UNLOCK", h.Name, h.Owner, "FENCE", v.Elems[0].Text, "ALL")
+		_, _ = w.Do(ctx, h.reading("UNLOCK", h.Name, h.Owner, "FENCE", v.Elems[0].Text, "ALL")...)
 	}
 	w.Close()
 	return attempt{lost: "it was lost with the connection"}
@@ -387,7 +414,7 @@ func (h *Held) Release() error {
 		}
 		defer w.Close()
 	}
-	_, err := w.Ask(ctx, "UNLOCK", h.Name, h.Owner, "FENCE", h.Fence, "ALL")
+	_, err := w.Ask(ctx, h.reading("UNLOCK", h.Name, h.Owner, "FENCE", h.Fence, "ALL")...)
 	if r := (Refusal{}); errors.As(err, &r) && (r.Word() == "LOCKLOST" || r.Word() == "NOTOWNER") {
 		return ErrGone
 	}
