@@ -20,8 +20,8 @@ func (s *Store) orReads(ctx context.Context, h locks.Holder, votes []voters.Vote
 	if h.Reader != "" || !errors.Is(err, locks.ErrLost) || !slices.ContainsFunc(votes, reads) {
 		return err
 	}
-	readers, failed := s.readersOf(ctx, h.Key)
-	if failed == nil && slices.ContainsFunc(readers, func(r locks.ReadBy) bool { return r.Owner == h.Owner }) {
+	its, failed := s.readStable(ctx, h.Reading())
+	if _, _, _, who := ownershipOf(its, s.set.Quorum); failed == nil && who == oneOwner {
 		return locks.ErrOnlyReads
 	}
 	return err

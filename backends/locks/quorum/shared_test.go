@@ -218,6 +218,22 @@ func TestShared_Inspect(t *testing.T) {
 	eventually(t, patient, "nobody reads it", func() bool { in := inspect(t, p[1], "job"); return len(in.Readers) == 0 && in.Holding.Readers == 0 })
 }
 
+// TestShared_OnlyReadsAmongMany: so it is told beside more readers than are listed.
+func TestShared_OnlyReadsAmongMany(t *testing.T) {
+	t.Parallel()
+	p, _, _ := proxies(t, 1)
+	mustLock(t, p[0], readsAs("alice", 50*time.Second))
+	for i := range locks.MaxReaders {
+		mustLock(t, p[0], readsAs(fmt.Sprint(i), 60*time.Second))
+	}
+	if in := inspect(t, p[0], "job"); slices.ContainsFunc(in.Readers, func(r locks.ReadBy) bool { return r.Owner == "alice" }) {
+		t.Fatal("alice is listed")
+	}
+	if _, err := p[0].Unlock(t.Context(), locks.UnlockRequest{Key: locks.Key{Name: "job"}, Owner: "alice"}); !errors.Is(err, locks.ErrOnlyReads) {
+		t.Errorf("UNLOCK: %v", err)
+	}
+}
+
 // TestShared_OnlyReads: an owner that reads has nothing to write; its RENEW and UNLOCK say why.
 func TestShared_OnlyReads(t *testing.T) {
 	t.Parallel()
