@@ -60,8 +60,11 @@ func TestLog_LockEvents(t *testing.T) {
 	long := strings.Repeat("n", 100)
 	session.Do(t, "LOCK", long, "60s", "SESSION", "OWNER", "alice")
 	c.Do(t, "LOCKCTL", "FORCE", long)
+	c.Do(t, "LOCK", "read", "60s", "SHARED", "OWNER", "alice")
+	c.Do(t, "LOCK", "read", "60s", "SHARED", "OWNER", "bob")
+	c.Do(t, "LOCKCTL", "FORCE", "read")
 	var log string
-	over := func() bool { return len(linesWith(log, "is lost")) > 0 && len(linesWith(log, "lock forced")) > 0 }
+	over := func() bool { return len(linesWith(log, "is lost")) > 0 && len(linesWith(log, "lock forced")) > 1 }
 	for end := time.Now().Add(20 * time.Second); !over(); time.Sleep(10 * time.Millisecond) {
 		if log = p.Log(); time.Now().After(end) {
 			t.Fatalf("the loss is not in the log:\n%s", log)
@@ -74,6 +77,7 @@ func TestLog_LockEvents(t *testing.T) {
 		{"DEBUG", "lock given back", "lock=held"},
 		{"WARN", "lock lost: lease ended before RENEW or UNLOCK", "lock=never-taken-by-me"},
 		{"WARN", "lock forced", "lock=" + long[:64] + "..."},
+		{"WARN", "lock forced", "readers=2"},
 		{"WARN", "lock with SESSION is lost", "lock=" + long[:64] + "..."},
 	} {
 		found := linesWith(log, fmt.Sprintf("level=%s msg=%q", tt.level, tt.msg))

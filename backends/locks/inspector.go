@@ -50,7 +50,8 @@ func (s *Service) Holdings(ctx context.Context, names []Key) (held []Holding, er
 	return s.inspector.Holdings(ctx, names)
 }
 
-// Force takes a name away from its holder, and returns what it had; held is false when nobody had it. The
+// Force takes a name away from its holder, and returns what it had; held is false when nobody had it. Where there is no
+// holder, it is taken from all who read it, and what one of them had is returned, with its Reader and their number. The
 // owner is not asked: whatever it believes to protect is unprotected from now on, though its validity may
 // still run. Its RENEW and UNLOCK get ErrLost, no renewal under way brings the lock back, and the next grant
 // has a larger fence. The call is repeated to silent nodes until no lease can run any more. Errors are a
@@ -73,6 +74,19 @@ func (s *Service) ForceGrant(ctx context.Context, k Key, fence int64) (was Holdi
 		return Holding{}, false, errNoInspector
 	}
 	was, held, err = s.inspector.Force(ctx, k, fence)
+	return s.tellForced(k, was, held, err)
+}
+
+// OfReaders is, in place of a fence, that of every reader, and of nobody who has the name for itself.
+const OfReaders = -1
+
+// ForceReaders is Force for those who read the name only. If somebody has it for itself, the error is an
+// *OtherGrantError and nothing is taken away.
+func (s *Service) ForceReaders(ctx context.Context, k Key) (was Holding, held bool, err error) {
+	if s.inspector == nil {
+		return Holding{}, false, errNoInspector
+	}
+	was, held, err = s.inspector.Force(ctx, k, OfReaders)
 	return s.tellForced(k, was, held, err)
 }
 

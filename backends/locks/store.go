@@ -68,7 +68,7 @@ type Inspector interface {
 	List(context.Context, ListRequest) (Listing, error)
 	Names(context.Context, NamesRequest) (names []Key, complete bool, err error)
 	Holdings(context.Context, []Key) ([]Holding, error)
-	Force(ctx context.Context, k Key, fence int64) (was Holding, held bool, err error) // fence 0: any grant
+	Force(ctx context.Context, k Key, fence int64) (was Holding, held bool, err error) // fence 0: any grant; or OfReaders
 
 	Nodes() []NodeStatus
 	Check(context.Context) error

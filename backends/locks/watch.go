@@ -2,6 +2,7 @@ package locks
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks/waitq"
@@ -30,7 +31,7 @@ type Event struct {
 	Waited time.Duration // EventGranted, EventRefused: from the call of LOCK
 	Handed bool          // EventGranted: the LOCK was next in line at this proxy, and woken by a release
 	Holds  int           // EventGranted, EventGiven: that the owner has now
-	Why    string        // EventLost
+	Why    string        // EventLost; EventForced of several readers, of whom this is one
 	Shared bool          // its owner reads, or wanted to
 }
 
@@ -82,7 +83,12 @@ func (s *Service) tellLost(k Key, owner string, fence int64, asked string, err e
 // tellForced tells of a lock that was taken away.
 func (s *Service) tellForced(k Key, was Holding, held bool, err error) (Holding, bool, error) {
 	if held && err == nil {
-		s.tell(Event{Kind: EventForced, Key: k, At: time.Now(), Owner: was.Owner, Fence: was.Fence})
+		k.Reader = was.Reader
+		e := Event{Kind: EventForced, Key: k, At: time.Now(), Owner: was.Owner, Fence: was.Fence}
+		if was.Reader != "" && was.Readers > 1 {
+			e.Why = fmt.Sprintf("one of %d that read it", was.Readers)
+		}
+		s.tell(e)
 	}
 	return was, held, err
 }

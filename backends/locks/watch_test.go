@@ -56,8 +56,32 @@ func testWatchReaders(t *testing.T, s *locks.Service) {
 	again := lock(t, s, locks.LockRequest{Owner: "frank", Shared: true})
 	unlock(t, s, locks.UnlockRequest{Owner: "frank", Shared: true, Fence: again.Fence}, 0)
 	expect("a reader who reads no more", locks.Event{Kind: locks.EventGiven, Owner: "frank", Fence: again.Fence, Shared: true})
+	if s.Nodes() != nil { // in memory nothing is forced
+		watchForcedReaders(t, s, expect, read)
+		read = lock(t, s, locks.LockRequest{Owner: "erin", Shared: true, Session: reader.Session})
+	}
 	reader.End()
 	expect("a reader whose session left", locks.Event{Kind: locks.EventLeft, Owner: "erin", Fence: read.Fence, Shared: true})
+}
+
+// watchForcedReaders takes the name away from erin, who reads it, and then from two.
+func watchForcedReaders(t *testing.T, s *locks.Service, expect func(string, locks.Event) locks.Event, read locks.Grant) {
+	t.Helper()
+	if _, held, err := s.ForceReaders(t.Context(), job); err != nil || !held {
+		t.Fatal(held, err)
+	}
+	if e := expect("a reader who was forced", locks.Event{Kind: locks.EventForced, Owner: "erin", Fence: read.Fence, Shared: true}); e.Why != "" {
+		t.Errorf("one of how many: %q", e.Why)
+	}
+	lock(t, s, locks.LockRequest{Owner: "grace", Shared: true})
+	lock(t, s, locks.LockRequest{Owner: "erin", Shared: true})
+	was, held, err := s.Force(t.Context(), job)
+	if err != nil || !held {
+		t.Fatal(held, err)
+	}
+	if e := expect("one of two", locks.Event{Kind: locks.EventForced, Owner: was.Owner, Fence: was.Fence, Shared: true}); e.Why != "one of 2 that read it" {
+		t.Errorf("one of how many: %q", e.Why)
+	}
 }
 
 // watching returns a function that waits for an event and holds it to what is wanted.

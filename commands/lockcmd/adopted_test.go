@@ -2,6 +2,7 @@ package lockcmd
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -46,23 +47,29 @@ func TestLockctl_Adopted(t *testing.T) {
 	}
 }
 
-// TestLockctl_Fence: only of the grant that is there, with that value, field or owner.
+// TestLockctl_Fence: only of the grant that is there, with that value, field or owner, or of the reader that is called so.
 func TestLockctl_Fence(t *testing.T) {
 	for _, owner := range []string{"me", locks.NewAdoptedString(&locks.RandSource{}, "me"), locks.NewAdoptedHash("me")} {
 		for _, tt := range []struct {
 			line  string
 			proto int
 			want  string
+			asked []string
 		}{
-			{"LOCKCTL FENCE job me", 2, ":7 "}, {"lockctl fence job me", 3, ":7 "}, {"LOCKCTL FENCE job you", 2, "$-1 "}, {"LOCKCTL FENCE job you", 3, "_ "},
-			{"LOCKCTL FENCE free me", 3, "_ "},
+			{"LOCKCTL FENCE job me", 2, ":7 ", []string{"read 0/job"}},
+			{"lockctl fence job me", 3, ":7 ", []string{"read 0/job"}},
+			{"LOCKCTL FENCE job you", 2, "$-1 ", []string{"read 0/job", "read 0/job you"}},
+			{"LOCKCTL FENCE job you", 3, "_ ", []string{"read 0/job", "read 0/job you"}},
+			{"LOCKCTL FENCE free me", 3, "_ ", []string{"read 0/free", "read 0/free me"}},
+			{"LOCKCTL FENCE job reader", 2, ":6 ", []string{"read 0/job", "read 0/job reader"}},
+			{"LOCKCTL FENCE job " + strings.Repeat("r", locks.MaxOwner+1), 2, "$-1 ", []string{"read 0/job"}},
 		} {
 			b, c := library(false, tt.proto)
 			b.owner = owner
 			if got := flat(c.answer(t, tt.line)); got != tt.want {
 				t.Errorf("%s of %q in protocol %d: %q, not %q", tt.line, owner, tt.proto, got, tt.want)
 			}
-			if len(b.asked) != 1 || !strings.HasPrefix(b.asked[0], "read 0/") {
+			if !slices.Equal(b.asked, tt.asked) {
 				t.Errorf("%s asked %q", tt.line, b.asked)
 			}
 		}

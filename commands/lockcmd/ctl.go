@@ -40,8 +40,8 @@ var lockctlHelp = []string{
 	"WHY <name>",
 	"    Explain in plain words who has a lock, what each node says, and what happens next.",
 	"FENCE <name> <value>",
-	"    The fence of the grant that is there, if its value, field or owner is this one; else",
-	"    null. For users who may take the lock.",
+	"    The fence of the grant that is there, if its value, field or owner is this one, or of",
+	"    the owner of that name that reads it; else null. For users who may take the lock.",
 	"FORCE <name>",
 	"    Take a lock away from its owner, or else from all who read it. They are told",
 	"    LOCKLOST at their next RENEW or UNLOCK.",
@@ -245,7 +245,8 @@ func nodeSays(v locks.NodeView, owner string) string {
 	return "held by another owner"
 }
 
-// fence is LOCKCTL FENCE: it replies the fence of a lock if its value, field or owner is value.
+// fence is LOCKCTL FENCE: it replies the fence of a lock if its value, field or owner is value; else the one under which an owner
+// of that name reads it.
 func (c *ctl) fence(ctx context.Context, arg []byte, value string) ([]byte, error) {
 	name, err := lockName(arg)
 	if err != nil {
@@ -254,7 +255,11 @@ func (c *ctl) fence(ctx context.Context, arg []byte, value string) ([]byte, erro
 	if err := c.conn.MayLock(ctx, name); err != nil {
 		return nil, err
 	}
-	r, err := c.verbs.opt.Reader.Read(ctx, locks.Key{DB: c.db, Name: name})
+	k := locks.Key{DB: c.db, Name: name}
+	r, err := c.verbs.opt.Reader.Read(ctx, k)
+	if has := r.Held && shownOwner(r.Owner) == value; err == nil && !has && value != "" && len(value) <= locks.MaxOwner {
+		r, err = c.verbs.opt.Reader.Read(ctx, locks.Holder{Key: k, Owner: value}.Reading().Key)
+	}
 	switch {
 	case err != nil:
 		return nil, err
@@ -353,7 +358,7 @@ func (c *ctl) force(ctx context.Context, k locks.Key) ([]byte, error) {
 	case !held:
 		return resp.AppendNull(nil, c.proto), nil
 	}
-	was.Key = k
+	was.DB = k.DB
 	c.logForced(was)
 	return c.holding(ctx, was).appendTo(nil, c.proto), nil
 }

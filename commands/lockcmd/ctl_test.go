@@ -71,7 +71,10 @@ func (b *book) Force(_ context.Context, k locks.Key) (locks.Holding, bool, error
 }
 
 func (b *book) Read(_ context.Context, k locks.Key) (locks.Reading, error) {
-	b.asked = append(b.asked, fmt.Sprintf("read %d/%s", k.DB, k.Name))
+	b.asked = append(b.asked, strings.TrimSpace(fmt.Sprintf("read %d/%s %s", k.DB, k.Name, k.Reader)))
+	if k.Reader != "" {
+		return locks.Reading{Held: k.Reader == "reader", Owner: k.Reader, Fence: 6}, b.err
+	}
 	return locks.Reading{Held: b.held && k.Name == "job", Owner: cmp.Or(b.owner, "me"), Fence: 7}, b.err
 }
 

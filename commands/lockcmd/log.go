@@ -113,7 +113,11 @@ func (c *Client) logLock(p *Pending, err error) {
 // logForced logs that the client has taken a lock from its owner.
 func (c *Client) logForced(was locks.Holding) {
 	e := event{verb: "LOCKCTL", db: was.DB, name: was.Name, owner: was.Owner, fence: was.Fence}
-	c.warn("lock forced", e, slog.String("info", Brief(was.Info)))
+	more := []slog.Attr{slog.String("info", Brief(was.Info))}
+	if was.Reader != "" {
+		more = append(more, slog.Int("readers", was.Readers))
+	}
+	c.warn("lock forced", e, more...)
 }
 
 // logLost logs that a lock with SESSION is lost. It is safe for concurrent use.
@@ -122,6 +126,6 @@ func (c *Client) logLost(l locks.Loss) {
 	c.warn("lock with SESSION is lost", e, slog.String("reason", l.Reason))
 }
 
-func (c *Client) warn(what string, e event, more slog.Attr) {
-	c.verbs.log.LogAttrs(context.Background(), slog.LevelWarn, what, append(slices.Concat(c.conn.About(), e.attrs()), more)...)
+func (c *Client) warn(what string, e event, more ...slog.Attr) {
+	c.verbs.log.LogAttrs(context.Background(), slog.LevelWarn, what, slices.Concat(c.conn.About(), e.attrs(), more)...)
 }

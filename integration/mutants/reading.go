@@ -311,6 +311,13 @@ var Reading = []Mutant{
 		Units:  sharedTests,
 		Edits:  []Edit{{"backends/locks/quorum/force.go", "	for range forceTries {\n		readers, err", "	for range 0 {\n		readers, err"}},
 	},
+	{
+		Name:   "force-of-readers-takes-a-writer",
+		Breaks: "who takes a name from its readers takes it from no writer that has come since",
+		Rare:   true,
+		Units:  sharedTests,
+		Edits:  []Edit{{"backends/locks/inspector.go", "const OfReaders = -1\n", "const OfReaders = 0\n"}},
+	},
 }
 
 // Tests of readers: through the store, and of single nodes.

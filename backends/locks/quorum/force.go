@@ -17,12 +17,13 @@ const (
 var errForced = errors.New("the owner takes the lock again faster than it can be taken away")
 
 // Force implements locks.Inspector. It takes a name away from the owner that has it for itself; if there is none, from all that
-// read it, or with a fence those that read it under that one, and returns what one of these had.
+// read it, or with a fence those that read it under that one, and returns what one of these had, with its reader's key.
 func (s *Store) Force(ctx context.Context, k locks.Key, fence int64) (was locks.Holding, held bool, err error) {
 	was, held, err = s.forceOf(ctx, k, fence)
 	if err != nil || held {
 		return was, held, err
 	}
+	fence = max(fence, 0) // from OfReaders
 	for range forceTries {
 		readers, err := s.readersOf(ctx, k)
 		if err != nil || len(readers) == 0 {
@@ -39,7 +40,7 @@ func (s *Store) Force(ctx context.Context, k locks.Key, fence int64) (was locks.
 			case err != nil:
 				return was, held, err
 			case read:
-				reading.Readers, reading.Key = was.Readers, k
+				reading.Readers = was.Readers
 				was, held, taken = reading, true, true
 			}
 		}

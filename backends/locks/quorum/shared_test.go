@@ -93,7 +93,7 @@ func TestShared_Force(t *testing.T) {
 	other.Name = "other"
 	mustLock(t, p[0], other)
 	was := force(t, p[1], "job")
-	if was.Owner != "alice" && was.Owner != "bob" || was.Readers != 2 || was.Reader != "" || was.Name != "job" {
+	if was.Owner != "alice" && was.Owner != "bob" || was.Readers != 2 || was.Reader != was.Owner || was.Name != "job" {
 		t.Errorf("forced %+v", was)
 	}
 	for _, s := range p {
@@ -119,7 +119,10 @@ func TestShared_Force(t *testing.T) {
 	unlock(t, p[0], "job", "dave", 0)
 	mustLock(t, p[0], readsAs("eve", 30*time.Second))
 	lock(t, p[0], "job", "eve", 30*time.Second)
-	if was := force(t, p[1], "job"); was.Owner != "eve" {
+	if was, held, err := p[1].ForceReaders(t.Context(), locks.Key{Name: "job"}); held || !errors.As(err, new(*locks.OtherGrantError)) {
+		t.Errorf("from readers, but eve writes: %+v, %v, %v", was, held, err)
+	}
+	if was := force(t, p[1], "job"); was.Owner != "eve" || was.Reader != "" {
 		t.Errorf("forced %+v", was)
 	}
 	if in := inspect(t, p[0], "job"); in.Held || len(in.Readers) != 1 || in.Readers[0].Owner != "eve" {
@@ -153,6 +156,14 @@ func TestShared_ForceGrant(t *testing.T) {
 	}
 	if was, held, err := p[0].ForceGrant(t.Context(), locks.Key{Name: "job"}, alice.Fence); err != nil || !held || was.Readers != 2 {
 		t.Errorf("the fence of two: %+v, %v, %v", was, held, err)
+	}
+	mustLock(t, p[0], readsAs("alice", 50*time.Second))
+	mustLock(t, p[0], readsAs("eve", 30*time.Second))
+	if was, held, err := p[1].ForceReaders(t.Context(), locks.Key{Name: "job"}); err != nil || !held || was.Readers != 2 {
+		t.Errorf("whoever reads: %+v, %v, %v", was, held, err)
+	}
+	if was, held, err := p[1].ForceReaders(t.Context(), locks.Key{Name: "job"}); err != nil || held {
+		t.Errorf("nobody reads: %+v, %v, %v", was, held, err)
 	}
 	lock(t, p[0], "job", "dave", time.Second)
 }

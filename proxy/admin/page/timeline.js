@@ -10,7 +10,7 @@ const marks = {
   refused: (h) => [h.times > 1 ? "refused " + (h.shared ? "to read " : "") + count(h.times) + " times, last" : "refused" + (h.shared ? " to read" : ""), "quiet"],
   "given back": (h) => [h.holds > 0 ? "gave one back, " + h.holds + " left" : h.shared ? "reads no more" : "given back", "quiet"],
   left: (h) => [(h.shared ? "reads no more" : "given back") + ": its connection ended", "quiet"],
-  forced: () => ["taken away by an operator", "bad"],
+  forced: (h) => [h.shared ? "reading taken away by an operator" : "taken away by an operator", "bad"],
   lost: (h) => [h.shared ? "reading lost" : "lost", "bad"],
 };
 
