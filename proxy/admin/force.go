@@ -12,11 +12,12 @@ import (
 	"github.com/lockproxy/lockproxy/commands"
 )
 
-// A forceRequest asks to release the grant that the operator saw, and no other.
+// A forceRequest asks to release the grant that the operator saw, and no other, or what owners read.
 type forceRequest struct {
-	ID    string `json:"id"`
-	Fence string `json:"fence"`
-	Typed string `json:"typed"` // the name as the page shows it
+	ID      string `json:"id"`
+	Fence   string `json:"fence"`   // unless Readers
+	Readers bool   `json:"readers"` // from all who read it, if nobody has it alone
+	Typed   string `json:"typed"`   // the name as the page shows it
 }
 
 // A forceReply is the outcome, in words for an operator.
@@ -40,10 +41,13 @@ func (s *Server) force(w http.ResponseWriter, r *http.Request) {
 	}
 	n, ok := s.feed.keyOf(req.ID)
 	fence, err := strconv.ParseInt(req.Fence, 10, 64)
+	if req.Readers {
+		fence, err = locks.OfReaders, nil
+	}
 	switch {
 	case !ok:
 		writeJSON(w, http.StatusNotFound, forceReply{Says: notOnPage + "; look again"})
-	case err != nil || fence <= 0:
+	case err != nil || fence <= 0 && !req.Readers:
 		writeJSON(w, http.StatusBadRequest, forceReply{Says: "this is not a fence"})
 	case req.Typed != short(n.Name).Text:
 		writeJSON(w, http.StatusUnprocessableEntity, forceReply{Says: "what was typed is not the name of the lock; nothing was done"})
@@ -53,11 +57,16 @@ func (s *Server) force(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// forceGrant takes away the grant with a fence, or that of every reader.
 func (s *Server) forceGrant(r *http.Request, n locks.Key, fence int64) (code int, a forceReply) {
 	// A browser that disconnects does not leave it half done.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), lockTimeout)
 	defer cancel()
-	was, held, err := s.opt.Locks.ForceGrant(ctx, n, fence)
+	of := func() (locks.Holding, bool, error) { return s.opt.Locks.ForceGrant(ctx, n, fence) }
+	if fence == locks.OfReaders {
+		of = func() (locks.Holding, bool, error) { return s.opt.Locks.ForceReaders(ctx, n) }
+	}
+	was, held, err := of()
 	var other *locks.OtherGrantError
 	switch {
 	case errors.As(err, &other):
@@ -68,8 +77,24 @@ func (s *Server) forceGrant(r *http.Request, n locks.Key, fence int64) (code int
 	case !held:
 		return http.StatusConflict, forceReply{Says: "nobody has the lock any more. Nothing was taken away"}
 	}
-	s.logForce(r, n, fence).Warn("lock forced", "info", commands.Brief(was.Info))
-	return http.StatusOK, forceReply{Done: true, Says: "taken away from " + shortOwner(was.Owner).Text + ", who had it under fence " + strconv.FormatInt(was.Fence, 10)}
+	log := s.logForce(r, n, was.Fence)
+	if was.Reader != "" {
+		log = log.With("readers", was.Readers)
+	}
+	log.Warn("lock forced", "info", commands.Brief(was.Info))
+	return http.StatusOK, forceReply{Done: true, Says: "taken away from " + whoHad(was)}
+}
+
+// whoHad says from whom a lock was taken.
+func whoHad(was locks.Holding) string {
+	owner, fence := shortOwner(was.Owner).Text, strconv.FormatInt(was.Fence, 10)
+	switch {
+	case was.Reader == "":
+		return owner + ", who had it under fence " + fence
+	case was.Readers == 1:
+		return owner + ", who read it under fence " + fence
+	}
+	return strconv.Itoa(was.Readers) + " readers"
 }
 
 // logForce is a log with the operator and the lock, in the fields of docs/logging.md. The

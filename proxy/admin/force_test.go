@@ -103,6 +103,52 @@ func testForce(t *testing.T, owner string) {
 	})
 }
 
+// TestForce_Readers: all who read a name lose it, under whatever fences; nobody who has it alone does.
+func TestForce_Readers(t *testing.T) {
+	t.Parallel()
+	d, _, _ := openReal(t, Options{Force: true}, 3)
+	n := locks.Key{Name: "job"}
+	read := func(owner string) locks.Grant {
+		return grab(t, d, locks.LockRequest{Key: n, Owner: owner, Shared: true})
+	}
+	body := func(typed string) string {
+		b, _ := json.Marshal(forceRequest{ID: nameID(n), Fence: "0", Readers: true, Typed: typed})
+		return string(b)
+	}
+	read("alice")
+	if _, err := d.locks.Unlock(t.Context(), locks.UnlockRequest{Key: n, Owner: "alice", Shared: true}); err != nil {
+		t.Fatal(err)
+	}
+	bob, alice := read("bob"), read("alice")
+	if bob.Fence == alice.Fence {
+		t.Fatal("one fence of both")
+	}
+	d.look(t, "")
+	eventually(t, "the name is on the page", func() bool { _, ok := d.feed.keyOf(nameID(n)); return ok })
+	if code, a := takeAway(t, d, body("jo")); code != http.StatusUnprocessableEntity || a.Done {
+		t.Errorf("another name typed: %d %+v", code, a)
+	}
+	code, a := takeAway(t, d, body("job"))
+	if code != http.StatusOK || !a.Done || a.Says != "taken away from 2 readers" {
+		t.Errorf("two readers: %d %+v", code, a)
+	}
+	if log := d.log.String(); !strings.Contains(log, "lock forced") || !strings.Contains(log, "readers=2") {
+		t.Errorf("the log:\n%s", log)
+	}
+	if code, a := takeAway(t, d, body("job")); code != http.StatusConflict || a.Done || !strings.Contains(a.Says, "nobody has the lock any more") {
+		t.Errorf("nobody reads it: %d %+v", code, a)
+	}
+	read("bob")
+	if code, a := takeAway(t, d, body("job")); code != http.StatusOK || !strings.HasPrefix(a.Says, "taken away from bob, who read it under fence ") {
+		t.Errorf("one reader: %d %+v", code, a)
+	}
+	carol := grab(t, d, locks.LockRequest{Key: n, Owner: "carol"})
+	if code, a := takeAway(t, d, body("job")); code != http.StatusConflict || a.Done || !strings.Contains(a.Says, "moved on: carol has it") {
+		t.Errorf("a writer: %d %+v", code, a)
+	}
+	free(t, d, carol)
+}
+
 func TestForce_NotAllowed(t *testing.T) {
 	t.Parallel()
 	d, _, _ := openReal(t, Options{}, 3)

@@ -3,7 +3,7 @@
 import { showDetail } from "./detail.js";
 import { byId, cell, element, setClass, setText, Table, textCell } from "./dom.js";
 import { askForce } from "./force.js";
-import { clock, count, span, took, whole } from "./format.js";
+import { clock, count, readers, span, took, whole } from "./format.js";
 
 const GONE_MS = 4000; // for which the row of a lock that is not held any more stays
 const NOTE_MS = 60000; // the same, with a note, of one that was taken away
@@ -96,7 +96,7 @@ const table = new Table("locks", [
       const note = notes.get(l.id);
       setText(td.firstChild, note ? note.text : "");
       const button = td.lastChild;
-      button.hidden = !mayForce || gone.has(l.id) || l.read; // the page takes away the grant of one owner
+      button.hidden = !mayForce || gone.has(l.id);
       button.setAttribute("aria-label", "Take the lock " + whole(l.name) + " away");
       td.classList.toggle("none", button.hidden && !note);
     },
@@ -104,8 +104,6 @@ const table = new Table("locks", [
 ]);
 
 const sinceLocks = () => (locks ? performance.now() - locksAt + locks.age_ms : 0);
-
-export const readers = (n) => (n === 1 ? "1 reader" : count(n) + " readers");
 
 // grantedAt stays the same for a grant, although the durations of its events differ a little.
 function grantedAt(l) {
