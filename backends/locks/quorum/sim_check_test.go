@@ -27,6 +27,8 @@ type simHistory struct {
 	grants int // of new holders
 	counts map[string]int
 
+	permits int // of each name
+
 	acquirers map[string][]string // owners of LOCKs that a node has done or settled, by key of the nodes
 }
 
@@ -56,6 +58,7 @@ type simName struct {
 	read    int64     // the largest fence that was told to a reader of the name
 	cleared time.Time // when a FORCE was answered that may have taken it from its readers
 	simReplaced
+	simSeats
 }
 
 // A simBelief is one grant: what its owner may believe about it. It has the name as long
@@ -67,6 +70,7 @@ type simBelief struct {
 	over        bool        // given up, lost, or taken away
 	unlocked    atomic.Bool // a client has asked to give it back; of adopted ones, any may
 	freed       bool        // a RENEW that was too late found that most nodes had freed it
+	seat        simSeat
 }
 
 // A simHold is one hold of a grant. It runs until the end of the validity it was told
@@ -97,6 +101,7 @@ type simAsk struct {
 	taken       int64     // see simName, when it was asked
 	latest      int64     // the fence of the latest grant, when it was asked
 	written     int64     // of a reader: that of the latest grant of the name to a writer, when it was asked
+	simPermit
 }
 
 func newSimHistory(began time.Time) *simHistory {
@@ -202,6 +207,7 @@ func (h *simHistory) ask(p *simProxy, name, owner string, ttl time.Duration) *si
 			}
 		}
 	}
+	h.asksLocked(a)
 	n.asks = append(n.asks, a)
 	for _, b := range n.beliefs {
 		switch {
@@ -294,6 +300,7 @@ func (h *simHistory) granted(a *simAsk, r locks.LockRequest, g locks.Grant) *sim
 		n.beliefs = append(n.beliefs, mine)
 	}
 	mine.freed = false
+	h.sitsLocked(a, mine)
 	n.cutLocked(a)
 	x := &simHold{until: earlier(now.Add(a.proxy.trueTime(g.Validity)), a.bound), ttl: r.TTL}
 	if r.Session != nil {
@@ -377,6 +384,7 @@ func (h *simHistory) renewed(a *simAsk, b *simBelief, validity time.Duration, la
 	case lapsed && b.freed:
 		h.blameLocked(b.name, "fence %d of %s was renewed after its validity had ended and most nodes had freed it", b.fence, b.owner)
 	}
+	h.reseatedLocked(b)
 	n.cutLocked(a)
 	a.carried = true
 	until := earlier(time.Now().Add(validity), a.bound)

@@ -99,10 +99,13 @@ func (c *simClient) bounded(name, what string, wait time.Duration, do func()) {
 // believe, nil if it was not granted anything that it still has.
 func (c *simClient) lock(p *simProxy, r locks.LockRequest, giveUp time.Duration) (b *simBelief, a locks.Decision, err error) {
 	c.ponder()
+	if !r.Shared {
+		r.Permits = 0
+	}
 	h, well, name := c.w.history, c.w.well(p), lockOf(r)
 	ask := h.ask(p, name, r.Owner, 0)
 	defer h.answered(ask)
-	h.log(c.who, name, "%v LOCK %v owner %q wait %v req %q session %v", p, r.TTL, r.Owner, r.Wait, r.Req, r.Session != nil)
+	h.log(c.who, name, "%v LOCK %v owner %q wait %v req %q session %v permits %d", p, r.TTL, r.Owner, r.Wait, r.Req, r.Session != nil, r.Permits)
 	ctx, cancel := context.WithCancel(p.life)
 	defer cancel()
 	if giveUp > 0 {
@@ -125,6 +128,7 @@ func (c *simClient) lock(p *simProxy, r locks.LockRequest, giveUp time.Duration)
 		h.log(c.who, name, "%v -> granted %q fence %d for %v, holds %d", p, a.Grant.Owner, a.Grant.Fence, a.Grant.Validity, a.Grant.Holds)
 		if a.Grant.Holds > 0 && !c.deaf { // else it is over, and this is the first reply again
 			g := a.Grant
+			ask.permits, ask.seat = r.Permits, p.seatOf(r, g)
 			g.Name = name
 			b = h.granted(ask, r, g)
 		}

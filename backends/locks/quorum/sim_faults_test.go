@@ -25,6 +25,7 @@ type simProfile struct {
 	skew              time.Duration // by how much proxies suppose that they are
 	timeouts          []time.Duration
 	shares            bool          // most clients read
+	permits           bool          // and most of those with permits
 	maxHold           time.Duration // proxies look after locks without an end, for so long; 0: there are none
 	acts              []weighted[func(*simClient)]
 	faults            []weighted[simFault]
@@ -57,6 +58,8 @@ const simMaxTTL = 2 * time.Second
 
 func profileOf(seed uint64) *simProfile {
 	switch {
+	case seed >= permitSeeds:
+		return permitProfiles[seed%uint64(len(permitProfiles))]
 	case seed >= sharedSeeds:
 		return sharedProfiles[seed%uint64(len(sharedProfiles))]
 	case seed >= keptSeeds:

@@ -161,6 +161,8 @@ func (n *simNode) executeData(name string, a []string) any {
 		return n.hdel(a)
 	case "HMGET":
 		return n.hmget(a)
+	case "HGET":
+		return n.hmget(a).([]any)[0]
 	case "HLEN":
 		return int64(len(n.hash(a[0]).fields))
 	case "SCAN":

@@ -77,6 +77,7 @@ func (c *simClient) share(r *locks.LockRequest) {
 		if r.Shared = true; r.Owner == "" {
 			r.Owner = c.owner()
 		}
+		c.sit(r)
 	}
 }
 
@@ -94,6 +95,7 @@ func (h *simHistory) besideLocked(a *simAsk, g locks.Grant, now time.Time) {
 		if g.Fence < a.written {
 			h.blameLocked(g.Name, "%s reads under fence %d, after a writer had %d", g.Owner, g.Fence, a.written)
 		}
+		h.seatedLocked(a, g, now)
 		n.read = max(n.read, g.Fence)
 		h.counts["readings"]++
 		if n.owner == g.Owner && g.Fence == n.fence {

@@ -117,6 +117,9 @@ func (w *simWorld) calm() {
 		if w.profile.shares {
 			c.readTogether(w.proxy(0), w.proxy(1), name)
 		}
+		if w.profile.permits {
+			c.permitsTogether(w.proxy(0), w.proxy(1), name)
+		}
 	}
 }
 
@@ -289,8 +292,8 @@ func useScripts(dir string) {
 	}
 }
 
-// runsOf are the runs of a number: that seed, and for one in six, or for each, one with adopted clients and one with locks
-// without an end.
+// runsOf are the runs of a number: that seed, and for one in six, or for each, one with adopted clients, one with locks
+// without an end, one with readers and one with permits.
 func runsOf(n int, each bool) []uint64 {
 	more := n
 	switch {
@@ -300,7 +303,7 @@ func runsOf(n int, each bool) []uint64 {
 	default:
 		return []uint64{uint64(n)}
 	}
-	return []uint64{uint64(n), adoptedSeeds + uint64(more), keptSeeds + uint64(more), sharedSeeds + uint64(more)}
+	return []uint64{uint64(n), adoptedSeeds + uint64(more), keptSeeds + uint64(more), sharedSeeds + uint64(more), permitSeeds + uint64(more)}
 }
 
 // oneProcessor has goroutines run one at a time, in an order that does not change as long

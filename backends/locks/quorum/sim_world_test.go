@@ -44,6 +44,7 @@ type simWorld struct {
 	proxies []*simProxy
 
 	adopted simAdopted
+	permits int // of each name
 }
 
 // stream is a source of chance for whoever is named.
@@ -64,6 +65,8 @@ func newSimWorld(seed uint64) *simWorld {
 	w.history = newSimHistory(w.began)
 	w.post = &simPost{mu: &w.mu, timer: time.NewTimer(time.Hour), stop: make(chan struct{})}
 	w.chance = w.stream("world")
+	w.permits = 1 + w.stream("permits").IntN(3)
+	w.history.permits = w.permits
 	w.opts = w.profile.options(w.stream("options"))
 	r := w.stream("clocks")
 	for i := range w.profile.nodes {
