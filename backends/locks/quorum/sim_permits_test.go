@@ -293,15 +293,11 @@ func (c *simClient) freshPermit() {
 	r.Permits, r.Wait, r.Fresh = c.w.permits, 0, true
 	for range 1 + c.r.IntN(2) {
 		c.sleep(c.between(0, r.TTL/2))
-		now, _, _ := c.lock(c.sameOr(p), r, 0)
-		if now == nil {
-			c.w.history.ended(b) // it may have been dropped
+		c.w.history.ended(b) // it is dropped, whatever is answered
+		if b, _, _ = c.lock(c.sameOr(p), r, 0); b == nil {
 			return
 		}
-		if now != b {
-			c.w.history.count("permits made fresh")
-		}
-		b = now
+		c.w.history.count("permits made fresh")
 	}
 	c.giveBackLate(p, b, 1)
 }
