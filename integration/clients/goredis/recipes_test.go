@@ -340,6 +340,55 @@ func TestRecipeFenceRedis(t *testing.T) {
 	}
 }
 
+// TestRecipeLimited: at most k are at it, through two proxies; who does not wait is sent away, and the permits of holders that
+// have crashed come back.
+func TestRecipeLimited(t *testing.T) {
+	t.Parallel()
+	r := redistest.StartRig(t, 3, 2)
+	clients := []*redis.Client{recipeClient(t, r.Addr()), recipeClient(t, r.Proxies[1].Addr())}
+	const k, ttl = 3, 30 * time.Second
+	for range k {
+		if _, err := recipes.Lock(t.Context(), clients[0], "calls", time.Second, 0, "PERMITS", k); err != nil {
+			t.Fatal("who crashes: ", err)
+		}
+	}
+	var in, most, served atomic.Int64
+	full := make(chan struct{})
+	var all errgroup.Group
+	for i := range 20 {
+		all.Go(func() error {
+			return recipes.Limited(t.Context(), clients[i%2], "calls", k, ttl, time.Minute, func(ctx context.Context) error {
+				defer in.Add(-1)
+				n := in.Add(1)
+				for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+				}
+				if served.Add(1) == k {
+					close(full)
+				}
+				select { // the first ones stay until all permits are taken
+				case <-full:
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+				return nil
+			})
+		})
+	}
+	<-full
+	if err := all.Wait(); err != nil || most.Load() != k || served.Load() != 20 {
+		t.Errorf("%v; %d at once, %d served", err, most.Load(), served.Load())
+	}
+	busy := func(context.Context) error {
+		return recipes.Limited(t.Context(), clients[1], "one", 1, ttl, 0, func(context.Context) error { return nil })
+	}
+	if err := recipes.Limited(t.Context(), clients[0], "one", 1, ttl, 0, busy); !errors.As(err, new(*recipes.Held)) {
+		t.Error("beside the only one: ", err)
+	}
+	if err := busy(t.Context()); err != nil {
+		t.Error("after it: ", err)
+	}
+}
+
 // TestRecipeFenceShared: data refuses a writer that was paused until others have read, and a reader that was paused until
 // another has written; whoever is not late is served.
 func TestRecipeFenceShared(t *testing.T) {
