@@ -71,7 +71,8 @@ type Waiter struct {
 	Client  string
 	Waiting time.Duration // since it came
 	Left    time.Duration // until it gives up; not negative
-	Shared  bool          // it waits to read
+	Shared  bool          // it waits to read, or for a permit
+	Permits int           // not 0: for one of so many permits
 }
 
 // Waiters are the LOCKs that wait for a name at this proxy, the next one first.
@@ -79,7 +80,7 @@ type Waiter struct {
 func (s *Service) Waiters(k Key) (all []Waiter) {
 	for _, e := range s.waiting.List(k) {
 		r := e.Value
-		all = append(all, Waiter{Owner: r.Owner, Info: r.Info, Client: r.Client, Waiting: e.Waiting, Left: max(0, r.Wait-e.Waiting), Shared: r.Shared})
+		all = append(all, Waiter{Owner: r.Owner, Info: r.Info, Client: r.Client, Waiting: e.Waiting, Left: max(0, r.Wait-e.Waiting), Shared: r.Shared, Permits: r.Permits})
 	}
 	return all
 }

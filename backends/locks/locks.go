@@ -175,7 +175,7 @@ type UnlockRequest struct {
 // grant is another one than the request named. What the lock protected may be compromised.
 var ErrLost = errors.New("the lock is no longer held by this owner")
 
-// ErrOnlyReads is ErrLost of an owner that reads the name: a RENEW or UNLOCK of that is to say so.
+// ErrOnlyReads is ErrLost of an owner that reads the name, or has a permit: a RENEW or UNLOCK of that is to say so.
 var ErrOnlyReads = fmt.Errorf("%w, which reads it", ErrLost)
 
 // A NotOwnerError reports that another owner holds the lock.

@@ -17,7 +17,7 @@ func (s *Service) reportLocks(r *metrics.Report, st Stats) {
 	r.Counter("lockproxy_lock_requests_total", requests, c.failures.Load(), "outcome", "failed")
 	r.Counter("lockproxy_lock_requests_total", requests, st.Grants, "outcome", "granted")
 	r.Counter("lockproxy_lock_requests_total", requests, st.Refusals, "outcome", "refused")
-	const shared = "Those of lockproxy_lock_requests_total with SHARED, which want to read: granted; refused, since another owner has the name for itself, or waits for it."
+	const shared = "Those of lockproxy_lock_requests_total with SHARED or PERMITS, which do not want the name for themselves: granted; refused, since another owner has it for itself, or waits for it, or there is no permit."
 	r.Counter("lockproxy_lock_shared_requests_total", shared, c.sharedGrants.Load(), "outcome", "granted")
 	r.Counter("lockproxy_lock_shared_requests_total", shared, c.sharedRefusals.Load(), "outcome", "refused")
 	r.Counters("lockproxy_lock_grants_total", "Granted LOCKs by what made them ask: at_once, when they came; handed, behind an UNLOCK at this proxy; woken, by a lock node; timer, when the holder's lease ended or to be safe; own, since their owner had got the name meanwhile.",

@@ -182,19 +182,22 @@ func TestLockAsync_ParkedIsServed(t *testing.T) {
 	})
 }
 
-// TestWaiters_ToRead: of who waits it is said whether that is to read.
+// TestWaiters_ToRead: of who waits it is said whether that is to read, or for which permit.
 func TestWaiters_ToRead(t *testing.T) {
 	onSharing(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		lock(t, s, locks.LockRequest{Owner: "holder"})
 		writer := inLine(t, s, "job", "writer")
 		reader := wait(t, s, locks.LockRequest{Key: job, Owner: "reader", TTL: 10 * time.Second, Wait: time.Minute, Shared: true})
 		eventually(t, "both wait", func() bool { return len(s.Waiters(job)) == 2 })
-		if all := s.Waiters(job); all[0].Shared || !all[1].Shared || all[1].Owner != "reader" {
+		permit := wait(t, s, locks.LockRequest{Key: job, Owner: "permit", TTL: 10 * time.Second, Wait: time.Minute, Permits: 2})
+		eventually(t, "all wait", func() bool { return len(s.Waiters(job)) == 3 })
+		if all := s.Waiters(job); all[0].Shared || !all[1].Shared || all[1].Owner != "reader" || all[1].Permits != 0 || !all[2].Shared || all[2].Permits != 2 {
 			t.Errorf("%+v", all)
 		}
 		unlock(t, s, locks.UnlockRequest{Owner: "holder"}, 0)
 		granting(t, writer)
 		unlock(t, s, locks.UnlockRequest{Owner: "writer"}, 0)
 		granting(t, reader)
+		granting(t, permit)
 	})
 }

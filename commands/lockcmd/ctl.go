@@ -236,7 +236,7 @@ func nodeSays(v locks.NodeView, owner string) string {
 	case v.Err != nil:
 		return locks.WhySilent(v.Err)
 	case v.Owner == "" && v.Readers > 0:
-		return "read"
+		return "shared"
 	case v.Owner == "":
 		return "free"
 	case v.Owner == owner:
@@ -321,7 +321,10 @@ func (c *ctl) waiters(ctx context.Context, k locks.Key) ([]byte, error) {
 			text("info", w.Info),
 			text("client", c.visible(ctx, w.Client)),
 		}
-		if w.Shared {
+		switch {
+		case w.Permits > 0:
+			f = append(f, number("permits", w.Permits))
+		case w.Shared:
 			f = append(f, text("shared", "yes"))
 		}
 		b = f.appendTo(b, c.proto)

@@ -19,6 +19,7 @@ type book struct {
 	held    bool
 	owner   string // of the lock; empty: me
 	readers []locks.ReadBy
+	permits int // of who waits
 	asked   []string
 	err     error
 }
@@ -62,7 +63,7 @@ func (b *book) List(_ context.Context, r locks.ListRequest) (locks.Listing, erro
 }
 
 func (b *book) Waiters(k locks.Key) []locks.Waiter {
-	return []locks.Waiter{{Owner: "you", Info: "me too", Client: "h:1", Waiting: time.Second, Left: 2 * time.Second, Shared: len(b.readers) > 0}}
+	return []locks.Waiter{{Owner: "you", Info: "me too", Client: "h:1", Waiting: time.Second, Left: 2 * time.Second, Shared: len(b.readers) > 0, Permits: b.permits}}
 }
 
 func (b *book) Force(_ context.Context, k locks.Key) (locks.Holding, bool, error) {
@@ -162,7 +163,7 @@ func TestLockctl_Replies(t *testing.T) {
 // told of as well. Who reads is for admins, and for the reader's own connection.
 func TestLockctl_Readers(t *testing.T) {
 	const read = "$4 name $3 job $5 owner $0  $5 fence :0 $5 holds :0 $12 remaining-ms :1000 $7 held-ms :0 $4 info $0  $7 session $2 no $7 waiters :0 $5 votes :0 $7 readers :2 "
-	const nodes = "$6 needed :2 $5 nodes *3 *4 $7 address $2 n1 $4 says $4 read *4 $7 address $2 n2 $4 says $4 free *4 $7 address $2 n3 $4 says $7 timeout "
+	const nodes = "$6 needed :2 $5 nodes *3 *4 $7 address $2 n1 $4 says $6 shared *4 $7 address $2 n2 $4 says $4 free *4 $7 address $2 n3 $4 says $7 timeout "
 	by := func(a, b string) string {
 		return fmt.Sprintf("$7 read-by *2 *4 $5 owner $%d %s $12 remaining-ms :2000 *4 $5 owner $%d %s $12 remaining-ms :1 ", len(a), a, len(b), b)
 	}
@@ -186,6 +187,11 @@ func TestLockctl_Readers(t *testing.T) {
 	}
 	if got := ask(true, true, "LOCKCTL WAITERS job"); !strings.HasPrefix(got, "*1 *14 ") || !strings.HasSuffix(got, "$6 client $3 h:1 $6 shared $3 yes ") {
 		t.Errorf("WAITERS, a reader: %s", got)
+	}
+	b, c := library(true, 2)
+	b.readers, b.permits = []locks.ReadBy{{Owner: "r1"}}, 3
+	if got := flat(c.answer(t, "LOCKCTL WAITERS job")); !strings.HasPrefix(got, "*1 *14 ") || !strings.HasSuffix(got, "$6 client $3 h:1 $7 permits :3 ") {
+		t.Errorf("WAITERS, for a permit: %s", got)
 	}
 	if got := ask(true, true, "LOCKCTL INFO job"); !strings.HasPrefix(got, "*28 ") || !strings.HasSuffix(got, by("r1", "r2")) {
 		t.Errorf("INFO with a writer: %s", got)

@@ -43,7 +43,7 @@ func AppendError(b []byte, err error) []byte {
 	case errors.As(err, &maxWait):
 		return resp.AppendError(b, "MAXWAIT "+maxWait.Error())
 	case errors.Is(err, locks.ErrOnlyReads):
-		return resp.AppendError(b, "LOCKLOST "+locks.ErrLost.Error()+"; it reads it, which is another lock: say SHARED for that")
+		return resp.AppendError(b, "LOCKLOST "+locks.ErrLost.Error()+"; it shares it, which is another lock: say SHARED for that")
 	case errors.Is(err, locks.ErrLost):
 		return resp.AppendError(b, "LOCKLOST "+locks.ErrLost.Error()+"; what it protected may be compromised")
 	}

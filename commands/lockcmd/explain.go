@@ -29,7 +29,7 @@ func Explain(in locks.Inspection, waiters []locks.Waiter, err error) []string {
 func (e *explanation) lines() (out []string) {
 	out = append(out, e.holderLine())
 	if e.Held && len(e.Readers) > 0 {
-		out = append(out, "read by "+e.readersLine())
+		out = append(out, "shared by "+e.readersLine())
 	}
 	if e.Held && len(e.Each) > 1 {
 		out = append(out, "its holds: "+e.holdsLine())
@@ -80,7 +80,7 @@ func (e *explanation) holderLine() string {
 		}
 		return fmt.Sprintf("%s is held%s by %s, fence %d, for %s; %d nodes agree", name, holds, e.owner(h.Owner), h.Fence, span(h.Held), h.Votes)
 	case len(e.Readers) > 0:
-		return name + " is read by " + e.readersLine()
+		return name + " is shared by " + e.readersLine()
 	case slices.ContainsFunc(e.Nodes, func(n locks.NodeView) bool { return n.Owner != "" }):
 		return name + " is not held: some nodes name an owner, but no majority does"
 	}
@@ -89,7 +89,7 @@ func (e *explanation) holderLine() string {
 
 const maxShownReaders = 10
 
-// readersLine lists who reads the name, those first who may read it for longest.
+// readersLine lists who reads the name or has a permit, those first who may have it for longest.
 func (e *explanation) readersLine() string {
 	var all []string
 	for _, r := range e.Readers[:min(len(e.Readers), maxShownReaders)] {
@@ -132,23 +132,23 @@ func (e *explanation) nodeLine(n locks.NodeView) string {
 	return e.heldBy(n)
 }
 
-// heldBy says who holds the lock at a node, and how many read it.
+// heldBy says who holds the lock at a node, and how many share it.
 func (e *explanation) heldBy(n locks.NodeView) string {
-	read := ""
+	shared := ""
 	if n.Readers > 0 {
-		read = "read by " + count(n.Readers, "owner", "owners")
+		shared = "shared by " + count(n.Readers, "owner", "owners")
 	}
 	if n.Owner == "" {
-		return read
+		return shared
 	}
-	if read != "" {
-		read = ", " + read
+	if shared != "" {
+		shared = ", " + shared
 	}
 	put := ""
 	if n.Reinstated {
 		put = ", put back by a renewal"
 	}
-	return fmt.Sprintf("held by %s, fence %d, %s left%s%s", e.owner(n.Owner), n.Fence, span(n.Remaining), put, read)
+	return fmt.Sprintf("held by %s, fence %d, %s left%s%s", e.owner(n.Owner), n.Fence, span(n.Remaining), put, shared)
 }
 
 // waiterLines list the waiters at this proxy.
@@ -166,11 +166,13 @@ func (e *explanation) waiterLines() (out []string) {
 		if shown := e.visible(w.Client); shown != "" {
 			from = " at " + shown
 		}
-		toRead := ""
-		if w.Shared {
-			toRead = ", to read"
+		toShare := ""
+		if w.Permits > 0 {
+			toShare = ", to take 1 of " + count(w.Permits, "permit", "permits")
+		} else if w.Shared {
+			toShare = ", to read"
 		}
-		out = append(out, fmt.Sprintf("  %d. %s%s%s, for %s, gives up in %s%s", i+1, e.owner(w.Owner), from, toRead, span(w.Waiting), span(w.Left), info))
+		out = append(out, fmt.Sprintf("  %d. %s%s%s, for %s, gives up in %s%s", i+1, e.owner(w.Owner), from, toShare, span(w.Waiting), span(w.Left), info))
 	}
 	return out
 }
@@ -190,7 +192,7 @@ func (e *explanation) nextLine(missing int) string {
 	case e.Held:
 		return "next: free in at most " + span(e.Holding.Remaining) + ", unless its owner renews it; at once when it is unlocked"
 	case len(e.Readers) > 0:
-		return "next: others may read it unless a writer waits; free for a writer in at most " + span(e.Readers[0].Remaining) + ", unless a reader renews its lease"
+		return "next: others may read it or take a permit that is left, unless a writer waits; free for a writer in at most " + span(e.Readers[0].Remaining) + ", unless a lease is renewed"
 	case e.freeIn() > 0:
 		return "next: those who tried take back what they have got; free in at most " + span(e.freeIn())
 	case len(e.waiters) > 0:

@@ -72,14 +72,17 @@ func TestExplain(t *testing.T) {
 		{"free on full nodes", explanation{Inspection: locks.Inspection{Nodes: fullFree, Need: 2, Holding: locks.Holding{Key: locks.Key{Name: "job"}}}, waiters: oneWaiter},
 			"job is free|0 of 3 nodes vote, 2 must agree:|  n2: refuses (OOM) since 2026-03-01T02:30:00Z|next: NOQUORUM until 2 more nodes vote"},
 		{"read", explanation{Inspection: locks.Inspection{Nodes: read, Need: 2, Readers: readers, Holding: locks.Holding{Key: locks.Key{Name: "job"}, Readers: 2, Remaining: 9 * time.Second}}},
-			"job is read by r1 for 9s at most; r2 for 900ms at most|3 of 3 nodes vote, 2 must agree:|  n1: read by 2 owners|  n2: read by 1 owner|  n3: free|" +
-				"next: others may read it unless a writer waits; free for a writer in at most 9s, unless a reader renews its lease"},
+			"job is shared by r1 for 9s at most; r2 for 900ms at most|3 of 3 nodes vote, 2 must agree:|  n1: shared by 2 owners|  n2: shared by 1 owner|  n3: free|" +
+				"next: others may read it or take a permit that is left, unless a writer waits; free for a writer in at most 9s, unless a lease is renewed"},
 		{"waited for by a reader", explanation{Inspection: locks.Inspection{Nodes: held, Need: 2, Held: true, Holding: has}, waiters: []locks.Waiter{{Owner: "you", Waiting: time.Second, Left: 2 * time.Second, Shared: true}}},
 			"1 waits for it at this proxy; who waits at others is not known here:|  1. you, to read, for 1s, gives up in 2s"},
+		{"waited for by who wants a permit", explanation{Inspection: locks.Inspection{Nodes: read, Need: 2, Readers: readers}, waiters: []locks.Waiter{
+			{Owner: "you", Client: "h:1", Waiting: time.Second, Left: 2 * time.Second, Shared: true, Permits: 2}, {Owner: "they", Waiting: time.Second, Left: 2 * time.Second, Shared: true, Permits: 1}}},
+			"2 wait for it at this proxy; who waits at others is not known here:|  1. you at h:1, to take 1 of 2 permits, for 1s, gives up in 2s|  2. they, to take 1 of 1 permit, for 1s, gives up in 2s"},
 		{"read by many", explanation{Inspection: locks.Inspection{Nodes: read, Need: 2, Readers: slices.Repeat(readers, 6), Holding: locks.Holding{Key: locks.Key{Name: "job"}, Readers: 12}}, visible: hidden},
-			"job is read by " + strings.Repeat(hiddenReader+" for 9s at most; "+hiddenReader+" for 900ms at most; ", 5) + "and 2 more"},
+			"job is shared by " + strings.Repeat(hiddenReader+" for 9s at most; "+hiddenReader+" for 900ms at most; ", 5) + "and 2 more"},
 		{"read by its writer", explanation{Inspection: locks.Inspection{Nodes: heldAndRead, Need: 2, Held: true, Holding: has, Readers: []locks.ReadBy{{Owner: "me", Remaining: time.Second}}}},
-			"job is held 2 times by me, fence 7, for 2m5s; 2 nodes agree|read by me for 1s at most|  n1: held by me, fence 7, 27.9s left, read by 1 owner|  n2: held by me, fence 7, 28s left, put back by a renewal"},
+			"job is held 2 times by me, fence 7, for 2m5s; 2 nodes agree|shared by me for 1s at most|  n1: held by me, fence 7, 27.9s left, shared by 1 owner|  n2: held by me, fence 7, 28s left, put back by a renewal"},
 		{"waited for", explanation{Inspection: locks.Inspection{Nodes: free, Need: 2, Holding: locks.Holding{Key: locks.Key{Name: "job"}}}, waiters: oneWaiter},
 			"1 waits for it at this proxy; who waits at others is not known here:|  1. you at h:1, for 1s, gives up in 2s, its info: me too|next: the first who waits is about to take it"},
 	}

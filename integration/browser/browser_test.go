@@ -84,6 +84,7 @@ func TestPage(t *testing.T) {
 		{"who holds what, without a reload", holders},
 		{"who waits", waiters},
 		{"who reads", readers},
+		{"who has a permit", permits},
 		{"order and search", ordered},
 		{"drawings, and words for them", drawings},
 		{"hostile names", hostile},
@@ -197,7 +198,7 @@ func readers(t *testing.T, s *site) {
 	for _, owner := range []string{"reader-1", "reader-2", "reader-3"} {
 		lock(t, c, "prices", lease, "OWNER", owner, "SHARED")
 	}
-	b.sees("how many read", cell("locks", "prices", "Owner")+` === "3 readers"`)
+	b.sees("how many read", cell("locks", "prices", "Owner")+` === "shared by 3"`)
 	b.sees("no owner's figures", `["Since", "Held", "Waited", "Votes", "Fence"].every(label => `+row("locks", "prices")+`.querySelector("td[data-label=" + label + "]").innerText === "")`)
 	b.sees("for how long", `/^\d+m \d\ds$/.test(`+cell("locks", "prices", "Left")+`)`)
 	b.screenshot("readers")
@@ -206,18 +207,18 @@ func readers(t *testing.T, s *site) {
 	b.screenshot("readers-phone")
 	b.run(chromedp.EmulateViewport(1280, 900))
 	b.click(row("locks", "prices") + `.querySelector("button")`)
-	b.sees("who reads", `[...document.querySelectorAll("#detail-readers li")].map(l => l.innerText.replace(/ for \S+ \S+ at most$/, "")).sort().join() === "reader-1,reader-2,reader-3"`)
-	b.sees("that it is read", `document.getElementById("detail-facts").innerText.includes("it is only read")`)
-	b.sees("what each node says", `[...document.querySelectorAll("#detail-nodes li")].filter(l => l.innerText.endsWith("read by 3")).length === 5`)
-	b.sees("what the proxy saw", `[...document.querySelectorAll("#detail-timeline li b")].map(e => e.innerText).join() === "reads,reads,reads"`)
+	b.sees("who shares it", `[...document.querySelectorAll("#detail-readers li")].map(l => l.innerText.replace(/ for \S+ \S+ at most$/, "")).sort().join() === "reader-1,reader-2,reader-3"`)
+	b.sees("that it is shared", `document.getElementById("detail-facts").innerText.includes("it is shared")`)
+	b.sees("what each node says", `[...document.querySelectorAll("#detail-nodes li")].filter(l => l.innerText.endsWith("shared by 3")).length === 5`)
+	b.sees("what the proxy saw", `[...document.querySelectorAll("#detail-timeline li b")].map(e => e.innerText).join() === "shares it,shares it,shares it"`)
 	b.screenshot("readers-detail")
 	b.click(`document.getElementById("detail-close")`)
 
 	c.Do(t, "UNLOCK", "prices", "reader-1", "SHARED")
 	c.Do(t, "UNLOCK", "prices", "reader-2", "SHARED")
-	b.sees("that one is left", cell("locks", "prices", "Owner")+` === "1 reader"`)
+	b.sees("that one is left", cell("locks", "prices", "Owner")+` === "shared by 1"`)
 	lock(t, c, "prices", lease, "OWNER", "reader-3")
-	b.sees("a writer who reads", cell("locks", "prices", "Owner")+` === "reader-3 and 1 reader" && `+cell("locks", "prices", "Votes")+` === "5/5"`)
+	b.sees("a writer who reads", cell("locks", "prices", "Owner")+` === "reader-3, shared by 1" && `+cell("locks", "prices", "Votes")+` === "5/5"`)
 	c.Do(t, "UNLOCK", "prices", "reader-3")
 	lock(t, c, "prices", lease, "OWNER", "reader-4", "SHARED")
 	b.sees("two readers", cell("locks", "prices", "Owner")+` === "2 readers"`)
@@ -240,6 +241,23 @@ func readers(t *testing.T, s *site) {
 	b.screenshot("readers-taken")
 	b.click(`document.getElementById("detail-close")`)
 	b.sees("that nobody reads any more", row("locks", "prices")+`?.innerText.includes("not held") !== false`)
+}
+
+// permits is a name with one permit, for which another owner waits.
+func permits(t *testing.T, s *site) {
+	b := open(t, s.chromium, s.page)
+	c, next := redistest.Open(t, s.proxy.Addr()), redistest.Open(t, s.proxy.Addr())
+	lock(t, c, "fetch", lease, "OWNER", "has-it", "PERMITS", "1")
+	b.sees("that it is shared", cell("locks", "fetch", "Owner")+` === "shared by 1"`)
+	next.Send(t, redistest.Command("LOCK", "fetch", lease, "OWNER", "wants-it", "WAIT", lease, "PERMITS", "1"))
+	b.sees("that one waits", cell("queues", "fetch", "Waiting")+` === "1"`)
+	b.click(row("queues", "fetch") + `.querySelector("button")`)
+	b.sees("who has the permit", `document.querySelector("#detail-readers li")?.innerText.startsWith("has-it for ") === true`)
+	b.sees("what is waited for", `document.querySelector("#detail-waiters li")?.innerText.startsWith("wants-it with PERMITS 1, for ") === true`)
+	b.sees("the same in words", `/1\. wants-it at \S+, to take 1 of 1 permit, for /.test(document.getElementById("detail-why").innerText)`)
+	b.click(`document.getElementById("detail-close")`)
+	c.Do(t, "UNLOCK", "fetch", "has-it", "SHARED")
+	b.sees("that nobody waits any more", row("queues", "fetch")+`?.innerText === undefined`)
 }
 
 // attacks are names, owners and infos that want more than to be read.

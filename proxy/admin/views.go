@@ -159,7 +159,7 @@ type holdView struct {
 
 const detailHolds = 10
 
-// A readerView is one who reads the lock.
+// A readerView is one who reads the lock, or has a permit.
 type readerView struct {
 	Owner textView `json:"owner"`
 	Left  int64    `json:"left_ms"`
@@ -183,7 +183,8 @@ type waiterView struct {
 	Info    textView `json:"info"`
 	Waiting int64    `json:"waiting_ms"`
 	Left    int64    `json:"left_ms"`
-	Shared  bool     `json:"shared,omitempty"` // to read
+	Shared  bool     `json:"shared,omitempty"`  // to read, or for a permit
+	Permits int      `json:"permits,omitempty"` // for one of so many
 }
 
 // sinceMillis is the time since t in milliseconds; 0 if t is zero.
@@ -284,7 +285,7 @@ func viewDetail(n locks.Key, in locks.Inspection, waiters []locks.Waiter, lines 
 	}
 	for _, w := range waiters[:min(len(waiters), detailWaiters)] {
 		d.Waiters = append(d.Waiters, waiterView{
-			Owner: shortOwner(w.Owner), Client: short(w.Client), Info: short(w.Info), Waiting: millis(w.Waiting), Left: millis(w.Left), Shared: w.Shared,
+			Owner: shortOwner(w.Owner), Client: short(w.Client), Info: short(w.Info), Waiting: millis(w.Waiting), Left: millis(w.Left), Shared: w.Shared, Permits: w.Permits,
 		})
 	}
 	return d
@@ -301,7 +302,7 @@ func viewVote(v locks.NodeView, owner string) voteView {
 	case v.Err != nil:
 		s.Says = shown(locks.WhySilent(v.Err))
 	case v.Owner == "" && v.Readers > 0:
-		s.Says = "read by " + strconv.Itoa(v.Readers)
+		s.Says = "shared by " + strconv.Itoa(v.Readers)
 	case v.Owner == "":
 		s.Says = "free"
 	case v.Owner == owner:

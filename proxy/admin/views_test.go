@@ -48,14 +48,14 @@ func TestViews_Readers(t *testing.T) {
 	}
 	in := locks.Inspection{Holding: read, Nodes: []locks.NodeView{{State: locks.NodeVoting, Readers: 60}, {State: locks.NodeVoting}}}
 	in.Readers = slices.Repeat([]locks.ReadBy{{Owner: "r1", Remaining: 1500 * time.Millisecond}}, 60)
-	d := viewDetail(k, in, []locks.Waiter{{Owner: "w"}, {Owner: "r2", Shared: true}}, newTimelines(), nil)
-	if d.Waiters[0].Shared || !d.Waiters[1].Shared {
+	d := viewDetail(k, in, []locks.Waiter{{Owner: "w"}, {Owner: "r2", Shared: true}, {Owner: "p", Shared: true, Permits: 3}}, newTimelines(), nil)
+	if d.Waiters[0].Shared || !d.Waiters[1].Shared || d.Waiters[1].Permits != 0 || d.Waiters[2].Permits != 3 {
 		t.Errorf("who waits: %+v", d.Waiters)
 	}
 	if d.Held || d.Reading != 60 || len(d.Readers) != detailReaders || d.Readers[0] != (readerView{Owner: short("r1"), Left: 1500}) {
 		t.Errorf("all about it: %+v", d)
 	}
-	if d.Nodes[0].Says != "read by 60" || d.Nodes[1].Says != "free" {
+	if d.Nodes[0].Says != "shared by 60" || d.Nodes[1].Says != "free" {
 		t.Errorf("the nodes say %q and %q", d.Nodes[0].Says, d.Nodes[1].Says)
 	}
 	if text, err := json.Marshal(viewDetail(k, locks.Inspection{Need: 1, Nodes: in.Nodes[1:]}, nil, newTimelines(), nil)); err != nil || !strings.Contains(string(text), `"readers":[],"reading":0`) {

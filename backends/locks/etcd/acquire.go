@@ -23,7 +23,7 @@ type acquisition struct {
 var errLate = errors.New("answered after the lease had ended")
 
 // errShared is the answer to a LOCK that would share a name.
-var errShared = errors.New("etcd keeps no SHARED locks yet: they need lock nodes, see lock-store")
+var errShared = errors.New("etcd keeps no locks with SHARED or PERMITS yet: they need lock nodes, see lock-store")
 
 // isPlain reports whether a key says nothing but which name it is.
 func isPlain(k locks.Key) bool { return k == locks.Key{DB: k.DB, Name: k.Name} }

@@ -58,17 +58,17 @@ func TestQuorum_Write(t *testing.T) {
 	}
 }
 
-// Of a name that is only read nothing is said of an owner; readers have a column only if there are any.
+// Of a name that is only shared nothing is said of an owner; those who share have a column only if there are any.
 func TestWriteLocks_Readers(t *testing.T) {
 	held := Lock{Name: "a", Owner: "o", Held: 1000, Remaining: 2000, Holds: 1, Votes: 3, Fence: 7}
 	both, read := held, Lock{Name: "c", Remaining: 3000, Readers: 12, Waiters: 1}
 	both.Name, both.Readers = "b", 1
 	for want, locks := range map[string][]Lock{
 		"NAME  OWNER  HELD  LEFT  HOLDS  WAITING  VOTES  FENCE\na     o      1.0s  2.0s  1      0        3      7\n": {held},
-		"NAME  OWNER  HELD  LEFT  HOLDS  READERS  WAITING  VOTES  FENCE\n" +
-			"a     o      1.0s  2.0s  1               0        3      7\n" +
-			"b     o      1.0s  2.0s  1      1        0        3      7\n" +
-			"c                  3.0s         12       1\n": {held, both, read},
+		"NAME  OWNER  HELD  LEFT  HOLDS  SHARED  WAITING  VOTES  FENCE\n" +
+			"a     o      1.0s  2.0s  1              0        3      7\n" +
+			"b     o      1.0s  2.0s  1      1       0        3      7\n" +
+			"c                  3.0s         12      1\n": {held, both, read},
 	} {
 		var b strings.Builder
 		if err := WriteLocks(&b, locks); err != nil || b.String() != want {

@@ -42,7 +42,7 @@ export async function showDetail(id) {
 function fillDetail(d) {
   const pairs = [["Name", d.name], ["Database", String(d.db)]];
   if (d.held) pairs.push([d.adopted === "hash" ? "Field" : d.adopted ? "Value" : "Owner", d.owner || '""'], ["Client", d.client || "not known to this proxy"], ["Since", clock.format(Date.now() - d.held_ms)], ["Fence", d.fence], ["Info", d.info || "none"]);
-  else pairs.push(["", d.error ? "whether it is held cannot be decided" : d.reading > 0 ? "it is only read: others may read it, nobody may write" : "nobody holds it"]);
+  else pairs.push(["", d.error ? "whether it is held cannot be decided" : d.reading > 0 ? "it is shared, by readers or holders of permits; nobody may have it for itself" : "nobody holds it"]);
   if (d.holds.length > 0) pairs.push(["Holds", d.holds.map((h) => "taken " + span(h.taken_ms) + " ago, " + span(h.left_ms + 999) + " left").join("; ")]);
   facts(byId("detail-facts"), pairs);
   showTimeline(d);
@@ -60,7 +60,7 @@ function fillDetail(d) {
   setText(byId("detail-reading"), d.reading > d.readers.length ? "the last " + d.readers.length + " of " + count(d.reading) : "");
   for (const w of d.waiters) {
     const li = element("li");
-    li.append(element("bdi", whole(w.owner)), (w.shared ? " to read, for " : " for ") + span(w.waiting_ms) + ", gives up in " + span(w.left_ms + 999));
+    li.append(element("bdi", whole(w.owner)), (w.permits ? " with PERMITS " + count(w.permits) + ", for " : w.shared ? " to read, for " : " for ") + span(w.waiting_ms) + ", gives up in " + span(w.left_ms + 999));
     if (w.client.text) li.append(", at ", element("bdi", whole(w.client)));
     if (w.info.text) li.append(", info: ", element("bdi", whole(w.info)));
     byId("detail-waiters").append(li);

@@ -49,7 +49,7 @@ const table = new Table("locks", [
     make: (td) => td.append(element("bdi"), element("span", undefined, "reads")),
     fill: (td, l) => {
       setText(td.children[0], whole(l.owner));
-      setText(td.children[1], l.readers ? (l.read ? "" : " and ") + readers(l.readers) : "");
+      setText(td.children[1], l.readers ? (l.read ? "" : ", ") + "shared by " + count(l.readers) : "");
       td.classList.toggle("none", td.textContent === "");
     },
   },

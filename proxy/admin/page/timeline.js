@@ -6,17 +6,17 @@ import { say, set, shape } from "./spark.js";
 
 // marks are what a happening is called, and the kind of its mark; what another proxy did is not among them.
 const marks = {
-  granted: (h) => [h.shared ? (h.holds > 1 ? "reads " + h.holds + " times" : "reads") : h.holds > 1 ? "held " + h.holds + " times" : h.handed ? "handed over" : "granted", "good"],
-  refused: (h) => [h.times > 1 ? "refused " + (h.shared ? "to read " : "") + count(h.times) + " times, last" : "refused" + (h.shared ? " to read" : ""), "quiet"],
-  "given back": (h) => [h.holds > 0 ? "gave one back, " + h.holds + " left" : h.shared ? "reads no more" : "given back", "quiet"],
-  left: (h) => [(h.shared ? "reads no more" : "given back") + ": its connection ended", "quiet"],
-  forced: (h) => [h.shared ? "reading taken away by an operator" : "taken away by an operator", "bad"],
-  lost: (h) => [h.shared ? "reading lost" : "lost", "bad"],
+  granted: (h) => [h.shared ? (h.holds > 1 ? "shares it " + h.holds + " times" : "shares it") : h.holds > 1 ? "held " + h.holds + " times" : h.handed ? "handed over" : "granted", "good"],
+  refused: (h) => [h.times > 1 ? "refused " + (h.shared ? "a share " : "") + count(h.times) + " times, last" : h.shared ? "refused a share" : "refused", "quiet"],
+  "given back": (h) => [h.holds > 0 ? "gave one back, " + h.holds + " left" : h.shared ? "shares it no more" : "given back", "quiet"],
+  left: (h) => [(h.shared ? "shares it no more" : "given back") + ": its connection ended", "quiet"],
+  forced: (h) => [h.shared ? "share taken away by an operator" : "taken away by an operator", "bad"],
+  lost: (h) => [h.shared ? "share lost" : "lost", "bad"],
 };
 
 const ends = (h) => ["left", "forced", "lost"].includes(h.kind) || (h.kind === "given back" && h.holds === 0);
 
-// ofOne is what happened to the lock of one owner for itself, which the axis shows: readers are many at a time.
+// ofOne is what happened to the lock of one owner for itself, which the axis shows: those who share it are many at a time.
 const ofOne = (d) => d.timeline.filter((h) => !h.shared);
 
 // holdings are the times in which somebody had the lock, the oldest first, in ms ago. The end of one that nothing was heard of is the
