@@ -90,7 +90,7 @@ func (l *Lock) Release(ctx context.Context) error {
 
 func (l *Lock) release() {
 	defer close(l.released)
-	err := unlock(l.client, l.Name, l.Owner, l.opts.Shared, l.Until())
+	err := unlock(l.client, l.Name, l.Owner, l.opts.isShared(), l.Until())
 	l.closeConn()
 	switch lost := l.Err(); {
 	case lost != nil:
@@ -207,7 +207,7 @@ func (l *Lock) renew() (a renewal) {
 	defer cancel()
 	a.asked = time.Now()
 	args := []string{"RENEW", l.Name, millis(l.opts.TTL), l.Owner, "FENCE", strconv.FormatInt(l.Fence, 10)}
-	if l.opts.Shared {
+	if l.opts.isShared() {
 		args = append(args, "SHARED")
 	}
 	reply, err := l.client.Do(ctx, args...)

@@ -150,6 +150,19 @@ func TestLock_Shared(t *testing.T) {
 	})
 }
 
+// TestLock_Permits: a permit is renewed and given back as a reader's lock is.
+func TestLock_Permits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(holding)
+		l, _ := hold(t, f, Options{Permits: 3})
+		time.Sleep(11 * time.Second)
+		if err := l.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		f.want(t, "0.0 LOCK job 30000 OWNER A REQ A PERMITS 3", "10.0 RENEW job 30000 A FENCE 7 SHARED", "11.0 UNLOCK job A REQ A SHARED")
+	})
+}
+
 // TestLock_Session is held as long as its connection is there and answers.
 func TestLock_Session(t *testing.T) {
 	tests := []struct {

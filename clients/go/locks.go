@@ -99,6 +99,10 @@ type Options struct {
 	// Shared is for who only reads: others may read at the same time, and nobody has the lock without Shared. All proxies must know it.
 	Shared bool
 
+	// Permits is for who shares the lock with a limit: at most so many owners that ask with Permits have it at the same time, up to 1000, and nobody
+	// without. 0: it is not shared so. All proxies must know it. Not with Shared.
+	Permits int
+
 	// Session binds the lock to a connection of its own: lockproxy renews it, and frees it within
 	// milliseconds when this process dies. It is lost with the connection.
 	Session bool
@@ -112,6 +116,9 @@ type Options struct {
 
 	Info string // what LOCKCTL and the page show of the holder
 }
+
+// isShared reports whether RENEW and UNLOCK say SHARED.
+func (o Options) isShared() bool { return o.Shared || o.Permits != 0 }
 
 // Locks are the locks of a lockproxy. They are safe for concurrent use.
 type Locks struct {
@@ -201,7 +208,7 @@ func (r *request) take(ctx context.Context) (l *Lock, err error) {
 		switch {
 		case r.unsure && l == nil:
 			r.closeConn()
-			go unlock(r.client, r.name, r.owner, r.Shared, r.asked.Add(r.TTL))
+			go unlock(r.client, r.name, r.owner, r.isShared(), r.asked.Add(r.TTL))
 		case r.conn != nil && !r.Session:
 			r.idle.put(r.conn)
 		case l == nil:
@@ -248,6 +255,9 @@ func (r *request) ask(ctx context.Context, first bool, left time.Duration) (any,
 	if r.Shared {
 		args = append(args, "SHARED")
 	}
+	if r.Permits != 0 {
+		args = append(args, "PERMITS", strconv.Itoa(r.Permits))
+	}
 	if r.Info != "" {
 		args = append(args, "INFO", r.Info)
 	}
@@ -287,7 +297,7 @@ func (r *request) granted(reply any) (*Lock, error) {
 		l.start()
 		return l, nil
 	}
-	go unlock(r.client, r.name, r.owner, r.Shared, r.asked.Add(r.TTL))
+	go unlock(r.client, r.name, r.owner, r.isShared(), r.asked.Add(r.TTL))
 	r.owner = rand.Text() // the request has been used up
 	return nil, errLate
 }

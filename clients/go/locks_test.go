@@ -43,6 +43,10 @@ func TestAcquire_Asks(t *testing.T) {
 			"0.0 LOCK job 30000 OWNER A REQ A SHARED\n" +
 				"0.0 UNLOCK job A REQ A SHARED\n" +
 				"own 0.1 LOCK job 30000 OWNER B REQ B SHARED WAIT 900"},
+		{"a permit, over before it came", Options{Permits: 3, Wait: time.Second, NoRenew: true}, 1, []any{grant(7, 0), int64(1), grant(8, time.Second)}, nil,
+			"0.0 LOCK job 30000 OWNER A REQ A PERMITS 3\n" +
+				"0.0 UNLOCK job A REQ A SHARED\n" +
+				"own 0.1 LOCK job 30000 OWNER B REQ B PERMITS 3 WAIT 900"},
 		{"a session, refused", Options{Session: true}, 1, []any{nil}, ErrNotAcquired,
 			"own 0.0 LOCK job 30000 OWNER A REQ A SESSION ONLOSS CLOSE"},
 		{"no permission", Options{Wait: time.Minute}, 0, []any{noPermission}, noPermission,

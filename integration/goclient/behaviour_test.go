@@ -150,6 +150,45 @@ func TestShared(t *testing.T) {
 	})
 }
 
+// TestPermits: as many have the name at the same time as there are permits, for longer than a lease; the next in line gets what is given back.
+func TestPermits(t *testing.T) {
+	t.Parallel()
+	s := startSite(t)
+	s.eachKind(t, settings{}, func(t *testing.T, open func() *client, name string) {
+		one, other, writer := open(), open(), open()
+		permit := lockproxy.Options{TTL: 3 * time.Second, Permits: 2}
+		first := one.mustAcquire(t, name, permit)
+		bound := permit
+		bound.Session = true
+		second := other.mustAcquire(t, name, bound)
+		if second.Fence <= first.Fence {
+			t.Errorf("fence %d after %d", second.Fence, first.Fence)
+		}
+		began := first.Until()
+		eventually(t, "a lease and a half", func() bool { return time.Since(began) > 1500*time.Millisecond })
+		other.wantHeld(t, name, permit)
+		writer.wantHeld(t, name, lockproxy.Options{})
+		if err := first.Release(t.Context()); err != nil {
+			t.Error("the first: ", err)
+		}
+		third := other.mustAcquire(t, name, permit)
+		if third.Fence <= second.Fence {
+			t.Errorf("fence %d after %d", third.Fence, second.Fence)
+		}
+		writer.wantHeld(t, name, lockproxy.Options{})
+		for _, l := range []*lockproxy.Lock{second, third} {
+			if err := l.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		w := writer.mustAcquire(t, name, lockproxy.Options{})
+		one.wantHeld(t, name, permit)
+		if err := w.Release(t.Context()); err != nil {
+			t.Error("who has it alone: ", err)
+		}
+	})
+}
+
 // TestWaiting_KeepsItsPlace: who asks again, as a long wait is asked for in pieces, does not go to the end of the line. The client
 // has one connection for all of its other commands, which are answered meanwhile.
 func TestWaiting_KeepsItsPlace(t *testing.T) {
