@@ -35,6 +35,8 @@ export interface LockOptions {
   session?: boolean
   /** For who only reads: others may read at the same time, and nobody has the lock for itself. All proxies must know it. */
   shared?: boolean
+  /** For who shares the lock with a limit: at most so many have it at the same time, of those that say so. Not with shared. All proxies must know it. */
+  permits?: number
   /** Is called once when the lock is lost. */
   onLost?: (loss: LockLost) => void
   /** What LOCKCTL and the page show beside the owner. */

@@ -79,12 +79,14 @@ export class Request {
    * @param {string | Buffer} name
    * @param {import('../index.js').LockOptions} options
    */
-  constructor(name, { ttl = 30_000, session = false, maxHold, info, shared = false }) {
+  constructor(name, { ttl = 30_000, session = false, maxHold, info, shared = false, permits }) {
     this.name = name
     this.ttl = ttl
     this.owner = randomBytes(16).toString('hex')
-    this.shared = shared ? ['SHARED'] : []
-    this.lockArgs = ['LOCK', name, time(ttl), 'OWNER', this.owner, 'REQ', this.owner, ...this.shared]
+    this.shared = shared || permits !== undefined ? ['SHARED'] : [] // of RENEW and UNLOCK
+    this.lockArgs = ['LOCK', name, time(ttl), 'OWNER', this.owner, 'REQ', this.owner]
+    if (shared) this.lockArgs.push('SHARED')
+    if (permits !== undefined) this.lockArgs.push('PERMITS', String(permits))
     if (info) this.lockArgs.push('INFO', info)
     if (session) this.lockArgs.push('SESSION', 'ONLOSS', 'CLOSE')
     if (session && maxHold !== undefined) this.lockArgs.push('MAXHOLD', time(maxHold))

@@ -126,6 +126,13 @@ test('a reader says so each time', () => {
   assert.deepEqual(r.unlock(), ['UNLOCK', 'job', r.owner, 'SHARED', 'REQ', r.owner])
 })
 
+test('a permit is renewed and given back as a reader\'s lock', () => {
+  const r = new Request('job', { ttl: 1_500, permits: 3, info: 'me' })
+  assert.deepEqual(r.lock(2_000), ['LOCK', 'job', '1500', 'OWNER', r.owner, 'REQ', r.owner, 'PERMITS', '3', 'INFO', 'me', 'WAIT', '2000'])
+  assert.deepEqual(r.renew(7), ['RENEW', 'job', '1500', r.owner, 'SHARED', 'FENCE', '7'])
+  assert.deepEqual(r.unlock(), ['UNLOCK', 'job', r.owner, 'SHARED', 'REQ', r.owner])
+})
+
 test('maxHold is the proxy\'s business in a session alone', () => {
   const more = options => new Request('job', options).lock(2_000).slice(7)
   assert.deepEqual(more({ maxHold: 60_000, info: 'me' }), ['INFO', 'me', 'WAIT', '2000'])

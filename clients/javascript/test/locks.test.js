@@ -70,6 +70,21 @@ const tests = {
     await locks.using(name, { ...HOLD, shared: true }, reader => assert.ok(reader.fence >= written))
   },
 
+  /** As many have it at the same time as there are permits, each renewed; nobody has it for itself meanwhile. */
+  async 'permits'({ locks, name }) {
+    const first = await locks.acquire(name, { ...HOLD, ttl: LONG / 10, permits: 2 })
+    const second = await locks.acquire(name, { ...HOLD, permits: 2, session: true })
+    assert.ok(second.fence > first.fence)
+    const { validUntil } = first
+    await until(() => first.validUntil > validUntil, 'it is not renewed')
+    assert.equal(await locks.acquire(name, { permits: 2 }), null)
+    await refused(locks, name)
+    await first.release()
+    await locks.using(name, { ...HOLD, permits: 2 }, third => assert.ok(third.fence > second.fence))
+    await second.release()
+    await locks.using(name, HOLD, async () => assert.equal(await locks.acquire(name, { permits: 2 }), null))
+  },
+
   /** One client has three who wait for longer than its timeout, while it goes on with its other work. Asking again and again does not cost a place. */
   async 'served in turn'({ connect, link, locks: others, look, name }, kind) {
     for (let tries = 0; tries < 5; tries++) { // who is kept from asking again for 2 s, on a busy machine, may lose its place

@@ -17,7 +17,7 @@ new Locks(createSentinel({ name: 'locks', sentinelRootNodes: [] }))
 // @ts-expect-error
 new Locks('redis://locks')
 
-const options: LockOptions = { ttl: 1_000, wait: 2_000, renew: true, maxHold: 3_000, session: false, shared: true, info: 'me', signal: AbortSignal.timeout(1), onLost: loss => console.log(loss.message) }
+const options: LockOptions = { ttl: 1_000, wait: 2_000, renew: true, maxHold: 3_000, session: false, shared: true, permits: 3, info: 'me', signal: AbortSignal.timeout(1), onLost: loss => console.log(loss.message) }
 // @ts-expect-error
 await locks.acquire('job', { ttl: '30s' })
 

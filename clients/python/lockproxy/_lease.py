@@ -61,10 +61,15 @@ class Request:
     """One acquisition. Its owner is new, and the id of its LOCK and UNLOCK as well, so that either counts
     once, however often it is sent."""
 
-    def __init__(self, name, ttl: float, session: bool, max_hold: float | None, info: str, shared: bool = False):
+    def __init__(self, name, ttl: float, session: bool, max_hold: float | None, info: str, shared: bool = False,
+                 permits: int | None = None):
         self.name, self.ttl, self.owner = name, ttl, secrets.token_hex(16)
-        self._shared = ["SHARED"] if shared else []
-        self._lock = ["LOCK", name, milliseconds(ttl), "OWNER", self.owner, "REQ", self.owner, *self._shared]
+        self._shared = ["SHARED"] if shared or permits is not None else []  # of RENEW and UNLOCK
+        self._lock = ["LOCK", name, milliseconds(ttl), "OWNER", self.owner, "REQ", self.owner]
+        if shared:
+            self._lock.append("SHARED")
+        if permits is not None:
+            self._lock += ["PERMITS", permits]
         if info:
             self._lock += ["INFO", info]
         if session:

@@ -27,27 +27,27 @@ class Locks:
 
     def lock(self, name, ttl: float = 30.0, wait: float = 0.0, *, renew: bool = True, max_hold: float | None = None,
              session: bool = False, on_lost: Callable[[str], object] | None = None, info: str = "",
-             shared: bool = False) -> _Attempt:
+             shared: bool = False, permits: int | None = None) -> _Attempt:
         """A context manager, for one use at a time, and a decorator, that takes the lock as acquire does. It raises
         LockNotAcquired when somebody else has the lock; at its end LockLost, if the lock was lost before and the body
         has raised nothing."""
         return _Attempt(name, partial(self.acquire, name, ttl, wait, renew=renew, max_hold=max_hold, session=session,
-                                      on_lost=on_lost, info=info, shared=shared))
+                                      on_lost=on_lost, info=info, shared=shared, permits=permits))
 
     def acquire(self, name, ttl: float = 30.0, wait: float = 0.0, *, renew: bool = True, max_hold: float | None = None,
                 session: bool = False, on_lost: Callable[[str], object] | None = None, info: str = "",
-                shared: bool = False) -> Lock | None:
+                shared: bool = False, permits: int | None = None) -> Lock | None:
         """Takes the lock for ttl and renews it until it is released, for max_hold at most (an hour); renew=False
         leaves it to end by itself. Who wants it while another has it waits in line for as long as wait says, and
         gets None if it is still not free.
 
         session=True binds the lock to a connection of its own: it is free milliseconds after this process has died.
         on_lost is called once, with the reason, in a thread, when the lock is lost; info is shown by LOCKCTL.
-        shared=True is for who only reads: others may read at the same time, and nobody has the lock for itself; all
-        proxies must know it."""
+        shared=True is for who only reads: others may read at the same time, and nobody has the lock for itself.
+        permits=10 is for who shares it with nine others at most, who say so as well. All proxies must know either."""
         end, piece = time.monotonic() + wait, longest_wait(self._client)
         line = _Own(self._client.connection_pool) if session else _Pooled(self._client)
-        request = Request(name, ttl, session, max_hold, info, shared)
+        request = Request(name, ttl, session, max_hold, info, shared, permits)
         lock = None
         try:
             while lock is None:
@@ -65,7 +65,7 @@ class Locks:
                         lock = Lock(self._client, line, request, int(reply[0]), lease, on_lost)
                         break
                     _give_back(self._client, request)  # it was over when it arrived
-                    request = Request(name, ttl, session, max_hold, info, shared)
+                    request = Request(name, ttl, session, max_hold, info, shared, permits)
                 if time.monotonic() >= end:
                     break
         except BaseException:  # it may be granted, and the reply lost

@@ -90,6 +90,22 @@ class Tests:
         async with self.locks.lock(self.name, shared=True) as reader:
             self.assertGreaterEqual(reader.fence, writer.fence)
 
+    async def test_permits(self):
+        """As many have it at the same time as there are permits, each renewed; nobody has it for itself meanwhile."""
+        first = await self.locks.acquire(self.name, ttl=LONG / 10, permits=2)
+        second = await self.locks.acquire(self.name, ttl=LONG, permits=2, session=True)
+        self.assertGreater(second.fence, first.fence)
+        valid_until = first.valid_until
+        await until(lambda: first.valid_until > valid_until, "it is not renewed")
+        self.assertIsNone(await self.locks.acquire(self.name, permits=2))
+        self.assertIsNone(await self.locks.acquire(self.name))
+        await first.release()
+        async with self.locks.lock(self.name, permits=2) as third:
+            self.assertGreater(third.fence, second.fence)
+        await second.release()
+        async with self.locks.lock(self.name, ttl=LONG):
+            self.assertIsNone(await self.locks.acquire(self.name, permits=2))
+
     async def test_decorator(self):
         @self.locks.lock(self.name)
         async def work(seen):

@@ -117,6 +117,12 @@ class RequestTest(unittest.TestCase):
         self.assertEqual(r.renew(7), ["RENEW", "job", 1500, r.owner, "SHARED", "FENCE", 7])
         self.assertEqual(r.unlock(), ["UNLOCK", "job", r.owner, "SHARED", "REQ", r.owner])
 
+    def test_a_permit_is_renewed_and_given_back_as_a_readers_lock(self):
+        r = Request("job", 1.5, False, None, "", permits=3)
+        self.assertEqual(r.lock(2), ["LOCK", "job", 1500, "OWNER", r.owner, "REQ", r.owner, "PERMITS", 3, "WAIT", 2000])
+        self.assertEqual(r.renew(7), ["RENEW", "job", 1500, r.owner, "SHARED", "FENCE", 7])
+        self.assertEqual(r.unlock(), ["UNLOCK", "job", r.owner, "SHARED", "REQ", r.owner])
+
     def test_an_owner_is_used_once(self):
         self.assertNotEqual(Request("job", 1, False, None, "").owner, Request("job", 1, False, None, "").owner)
 

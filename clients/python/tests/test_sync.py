@@ -84,6 +84,22 @@ class Tests:
         with self.locks.lock(self.name, shared=True) as reader:
             self.assertGreaterEqual(reader.fence, writer.fence)
 
+    def test_permits(self):
+        """As many have it at the same time as there are permits, each renewed; nobody has it for itself meanwhile."""
+        first = self.locks.acquire(self.name, ttl=LONG / 10, permits=2)
+        second = self.locks.acquire(self.name, ttl=LONG, permits=2, session=True)
+        self.assertGreater(second.fence, first.fence)
+        valid_until = first.valid_until
+        until(lambda: first.valid_until > valid_until, "it is not renewed")
+        self.assertIsNone(self.locks.acquire(self.name, permits=2))
+        self.assertIsNone(self.locks.acquire(self.name))
+        first.release()
+        with self.locks.lock(self.name, permits=2) as third:
+            self.assertGreater(third.fence, second.fence)
+        second.release()
+        with self.locks.lock(self.name, ttl=LONG):
+            self.assertIsNone(self.locks.acquire(self.name, permits=2))
+
     def test_decorator(self):
         @self.locks.lock(self.name)
         def work(seen):

@@ -41,6 +41,7 @@ final class Request {
     List<String> lock(long wait) {
         var words = new ArrayList<>(List.of("LOCK", name, ms(options.session() ? ttl : Math.min(ttl, maxHold())), "OWNER", owner, "REQ", owner));
         if (options.shared()) words.add("SHARED");
+        if (options.permits() > 0) words.addAll(List.of("PERMITS", Integer.toString(options.permits())));
         if (options.info() != null) words.addAll(List.of("INFO", options.info()));
         if (options.session()) {
             words.addAll(List.of("SESSION", "ONLOSS", "CLOSE"));
@@ -54,10 +55,10 @@ final class Request {
         return words("RENEW", name, ms(ttl), owner, "FENCE", Long.toString(fence));
     }
 
-    /** The words of a command, which a reader ends with SHARED. */
+    /** The words of a command, which who shares the lock ends with SHARED. */
     private List<String> words(String... words) {
         var all = new ArrayList<>(List.of(words));
-        if (options.shared()) all.add("SHARED");
+        if (options.shared() || options.permits() > 0) all.add("SHARED");
         return all;
     }
 

@@ -114,6 +114,18 @@ class AnswersTest {
     }
 
     @Test
+    void aPermitIsGivenBackAsAReadersLock() throws Exception {
+        var client = new Scripted(grant(29_000));
+        Lock lock = new Locks(client).acquire("job", LONG.withPermits(3).withInfo("me"));
+        String me = lock.owner();
+        assertEquals(List.of("LOCK", "job", "30000", "OWNER", me, "REQ", me, "PERMITS", "3", "INFO", "me"), client.sent.get(0));
+        client.sent.clear();
+        client.answers.add(1L);
+        lock.release();
+        assertEquals(List.of(List.of("UNLOCK", "job", me, "REQ", me, "SHARED")), client.sent);
+    }
+
+    @Test
     void triedAgainAsItWas() throws Exception {
         var client = new Scripted(GONE, GONE, refused("NOQUORUM 1 of 3"), refused("DRAINING"), refused("UPSTREAMDOWN"), grant(29_000));
         Lock lock = new Locks(client).acquire("job", LONG);

@@ -132,6 +132,30 @@ class LocksTest {
         locks.acquire(name, reader).release();
     }
 
+    /** As many have it at the same time as there are permits, each renewed; nobody has it for itself meanwhile. */
+    @ParameterizedTest
+    @EnumSource
+    void permits(Kind kind) throws Exception {
+        Locks locks = connect(kind);
+        LockOptions permit = LONG.withPermits(2);
+        Lock first = locks.acquire(name, permit.withTtl(World.LONG.dividedBy(10)));
+        Lock second = locks.acquire(name, permit.withSession(true));
+        assertTrue(second.fence() > first.fence());
+        long validUntil = first.validUntil();
+        World.until(() -> first.validUntil() > validUntil, "it is not renewed");
+        assertNull(locks.tryAcquire(name, ONCE.withPermits(2)));
+        assertNull(locks.tryAcquire(name, ONCE));
+        first.release();
+        try (Lock third = locks.acquire(name, permit)) {
+            assertTrue(third.fence() > second.fence());
+        }
+        second.release();
+        try (Lock alone = locks.acquire(name, LONG)) {
+            assertNull(locks.tryAcquire(name, ONCE.withPermits(2)));
+            assertTrue(alone.fence() > second.fence());
+        }
+    }
+
     /** Each waits for longer than its client's timeout, and asks again and again: that does not cost it its place, and holds up nothing else. */
     @ParameterizedTest
     @EnumSource
