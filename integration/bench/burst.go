@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -21,7 +22,14 @@ type burst struct {
 	view  bool // reads a counter and writes it, as the page-view scenario does
 	share bool // readers
 	n     int  // how many come at once; 0: requests
+
+	stay  time.Duration // how long each keeps the lock
+	times int           // how often each comes; 0: once
+	most  int           // not 0: at most so many may have it at the same time; more than 1 are permits
 }
+
+// requests is how many acquisitions there are.
+func (b burst) requests() int { return cmp.Or(b.n, requests) * max(1, b.times) }
 
 var bursts = []burst{
 	{label: "LOCK, UNLOCK of one name", name: func(round, _ int) string { return fmt.Sprint("page-", round) }},
@@ -92,20 +100,22 @@ func (g *ground) once(b burst, round int) ([]*visitor, time.Duration, error) {
 type visitor struct {
 	conn        *redistest.Conn
 	name, owner string
-	view, share bool
+	burst
+	in *atomic.Int64 // how many have the lock
 
 	served    bool
 	undecided int // LOCK answered NOQUORUM: not served
 }
 
 func (g *ground) visitors(b burst, round int) (all []*visitor, err error) {
+	in := new(atomic.Int64)
 	for i := range cmp.Or(b.n, requests) {
 		c, err := redistest.Dial(g.proxy.Addr())
 		if err != nil {
 			closeVisitors(all)
 			return nil, err
 		}
-		v := &visitor{conn: c, name: b.name(round, i), owner: fmt.Sprint("owner-", i), view: b.view, share: b.share}
+		v := &visitor{conn: c, name: b.name(round, i), owner: fmt.Sprint("owner-", i), burst: b, in: in}
 		all = append(all, v)
 		if _, err := c.Try("PING"); err != nil {
 			closeVisitors(all)
@@ -131,7 +141,12 @@ func atOnce(all []*visitor) (time.Duration, error) {
 		g.Go(func() error {
 			ready.Done()
 			<-begin
-			return v.visit()
+			for range max(1, v.times) {
+				if err := v.visit(); err != nil || !v.served {
+					return err
+				}
+			}
+			return nil
 		})
 	}
 	ready.Wait()
@@ -146,6 +161,10 @@ func (v *visitor) visit() error {
 	if v.share {
 		lock, unlock = append(lock, "SHARED"), append(unlock, "SHARED")
 	}
+	if v.most > 1 {
+		lock, unlock = append(lock, "PERMITS", fmt.Sprint(v.most)), append(unlock, "SHARED")
+	}
+	v.served = false
 	grant, err := v.conn.Try(lock...)
 	switch {
 	case err != nil:
@@ -161,6 +180,11 @@ func (v *visitor) visit() error {
 			return err
 		}
 	}
+	if n := v.in.Add(1); v.most > 0 && n > int64(v.most) {
+		return fmt.Errorf("%d have the lock, where %d may", n, v.most)
+	}
+	time.Sleep(v.stay)
+	v.in.Add(-1)
 	freed, err := v.conn.Try(unlock...)
 	if err == nil && freed.Text != "1" {
 		err = fmt.Errorf("UNLOCK: %v", freed)

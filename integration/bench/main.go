@@ -41,6 +41,7 @@ var parts = []part{
 	{"locks", measureLocks},
 	{"burst", measureBurst},
 	{"shared", measureShared},
+	{"permits", measurePermits},
 	{"contend", measureContend},
 	{"session", measureSessions},
 	{"adopted", measureAdopted},

@@ -18,44 +18,66 @@ func measureShared(p plan, page *report) error {
 	page.linef("\n## %d readers of one name\n", readers)
 	page.linef("Five masters, one proxy, %d connections that are open before. All send LOCK … WAIT at once, and UNLOCK when they have it. %d pairs of bursts, one after the other; times in ms from the first LOCK to the last reply, and the CPU time of the proxy.\n", readers, p.rounds)
 	page.table("each request", "median", "longest", "proxy CPU µs a request")
-	both := []burst{
-		{label: "LOCK, UNLOCK of a name of its own", name: func(round, i int) string { return fmt.Sprintf("own-%d-%d", round, i) }, n: readers},
-		{label: "LOCK SHARED, UNLOCK of one name", name: func(round, _ int) string { return fmt.Sprint("read-", round) }, share: true, n: readers},
+	m, err := g.inTurns(p.rounds,
+		burst{label: "LOCK, UNLOCK of a name of its own", name: func(round, i int) string { return fmt.Sprintf("own-%d-%d", round, i) }, n: readers},
+		burst{label: "LOCK SHARED, UNLOCK of one name", name: func(round, _ int) string { return fmt.Sprint("read-", round) }, share: true, n: readers})
+	if err != nil {
+		return err
 	}
-	times, cpu := make([][]time.Duration, 2), make([]float64, 2)
-	var ratios []float64
-	for round := range p.rounds + 1 {
-		for i, b := range both {
+	for i := range m.bursts {
+		page.row(m.bursts[i].label, inMillis(quantile(m.times[i], 0.5)), inMillis(quantile(m.times[i], 1)), fmt.Sprintf("%.0f", m.cpuMicros(i)))
+	}
+	page.linef("\nMedian of the ratios of the pairs: %.2f.", median(m.ratios()))
+	return nil
+}
+
+// A match is what two kinds of bursts took that were measured in turns.
+type match struct {
+	bursts [2]burst
+	times  [2][]time.Duration
+	cpu    [2]float64 // of the proxy, in s
+}
+
+// inTurns lets the two bursts take turns; everybody must be served.
+func (g *ground) inTurns(rounds int, one, other burst) (*match, error) {
+	m := &match{bursts: [2]burst{one, other}}
+	for round := range rounds + 1 {
+		for i, b := range m.bursts {
 			_, before, err := g.spent()
 			if err != nil {
-				return err
+				return nil, err
 			}
 			clients, took, err := g.once(b, round)
 			if err != nil {
-				return fmt.Errorf("%s: %w", b.label, err)
+				return nil, fmt.Errorf("%s: %w", b.label, err)
 			}
 			for _, v := range clients {
 				if !v.served {
-					return fmt.Errorf("%s: one was not served", b.label)
+					return nil, fmt.Errorf("%s: one was not served", b.label)
 				}
 			}
 			_, after, err := g.spent()
 			if err != nil {
-				return err
+				return nil, err
 			}
 			if round > 0 { // the first warms up
-				times[i] = append(times[i], took)
-				cpu[i] += after - before
+				m.times[i] = append(m.times[i], took)
+				m.cpu[i] += after - before
 			}
 		}
-		if round > 0 {
-			ratios = append(ratios, times[1][round-1].Seconds()/times[0][round-1].Seconds())
-		}
 	}
-	for i, b := range both {
-		each := 1e6 * cpu[i] / float64(p.rounds*readers)
-		page.row(b.label, inMillis(quantile(times[i], 0.5)), inMillis(quantile(times[i], 1)), fmt.Sprintf("%.0f", each))
+	return m, nil
+}
+
+// cpuMicros is the proxy's CPU time of a request, in µs.
+func (m *match) cpuMicros(i int) float64 {
+	return 1e6 * m.cpu[i] / float64(len(m.times[i])*m.bursts[i].requests())
+}
+
+// ratios are the times of the second burst by those of the first, of each pair.
+func (m *match) ratios() (all []float64) {
+	for i, t := range m.times[1] {
+		all = append(all, t.Seconds()/m.times[0][i].Seconds())
 	}
-	page.linef("\nMedian of the ratios of the pairs: %.2f.", median(ratios))
-	return nil
+	return all
 }
