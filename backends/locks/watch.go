@@ -86,7 +86,7 @@ func (s *Service) tellForced(k Key, was Holding, held bool, err error) (Holding,
 		k.Reader = was.Reader
 		e := Event{Kind: EventForced, Key: k, At: time.Now(), Owner: was.Owner, Fence: was.Fence}
 		if was.Reader != "" && was.Readers > 1 {
-			e.Why = fmt.Sprintf("one of %d that read it", was.Readers)
+			e.Why = fmt.Sprintf("one of %d that shared it", was.Readers)
 		}
 		s.tell(e)
 	}

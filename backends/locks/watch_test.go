@@ -79,7 +79,7 @@ func watchForcedReaders(t *testing.T, s *locks.Service, expect func(string, lock
 	if err != nil || !held {
 		t.Fatal(held, err)
 	}
-	if e := expect("one of two", locks.Event{Kind: locks.EventForced, Owner: was.Owner, Fence: was.Fence, Shared: true}); e.Why != "one of 2 that read it" {
+	if e := expect("one of two", locks.Event{Kind: locks.EventForced, Owner: was.Owner, Fence: was.Fence, Shared: true}); e.Why != "one of 2 that shared it" {
 		t.Errorf("one of how many: %q", e.Why)
 	}
 }

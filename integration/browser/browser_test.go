@@ -221,23 +221,23 @@ func readers(t *testing.T, s *site) {
 	b.sees("a writer who reads", cell("locks", "prices", "Owner")+` === "reader-3, shared by 1" && `+cell("locks", "prices", "Votes")+` === "5/5"`)
 	c.Do(t, "UNLOCK", "prices", "reader-3")
 	lock(t, c, "prices", lease, "OWNER", "reader-4", "SHARED")
-	b.sees("two readers", cell("locks", "prices", "Owner")+` === "2 readers"`)
+	b.sees("two readers", cell("locks", "prices", "Owner")+` === "shared by 2"`)
 	ask(b, "prices")
-	if says := eval[string](b, `document.getElementById("force").innerText`); !strings.Contains(says, "2 readers, and whoever reads it by then") || !strings.Contains(says, "does not stop the readers") {
+	if says := eval[string](b, `document.getElementById("force").innerText`); !strings.Contains(says, "shared by 2, and whoever shares it by then") || !strings.Contains(says, "does not stop those who share it") {
 		t.Errorf("the dialog says %q", says)
 	}
 	b.run(chromedp.SendKeys("#force-typed", "prices"))
 	b.screenshot("readers-force")
 	b.click(`document.getElementById("force-do")`)
 	b.sees("that it is done", `!document.getElementById("force").open`)
-	b.sees("that the row says so", row("locks", "prices")+`?.innerText.includes("taken away from 2 readers")`)
+	b.sees("that the row says so", row("locks", "prices")+`?.innerText.includes("taken away from 2 who shared it")`)
 	for _, owner := range []string{"reader-3", "reader-4"} {
 		if v := c.Do(t, "RENEW", "prices", lease, owner, "SHARED"); !v.IsError() {
 			t.Errorf("RENEW by %s, whose reading was taken away: %v", owner, v)
 		}
 	}
 	b.click(row("locks", "prices") + `.querySelector("button")`)
-	b.sees("that an operator did it", `[...document.querySelectorAll("#detail-timeline li")].some(l => /reading taken away by an operator reader-.*, one of 2 that read it/.test(l.innerText))`)
+	b.sees("that an operator did it", `[...document.querySelectorAll("#detail-timeline li")].some(l => /share taken away by an operator reader-.*, one of 2 that shared it/.test(l.innerText))`)
 	b.screenshot("readers-taken")
 	b.click(`document.getElementById("detail-close")`)
 	b.sees("that nobody reads any more", row("locks", "prices")+`?.innerText.includes("not held") !== false`)

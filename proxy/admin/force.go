@@ -92,9 +92,9 @@ func whoHad(was locks.Holding) string {
 	case was.Reader == "":
 		return owner + ", who had it under fence " + fence
 	case was.Readers == 1:
-		return owner + ", who read it under fence " + fence
+		return owner + ", who shared it under fence " + fence
 	}
-	return strconv.Itoa(was.Readers) + " readers"
+	return strconv.Itoa(was.Readers) + " who shared it"
 }
 
 // logForce is a log with the operator and the lock, in the fields of docs/logging.md. The

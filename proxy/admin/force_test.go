@@ -129,7 +129,7 @@ func TestForce_Readers(t *testing.T) {
 		t.Errorf("another name typed: %d %+v", code, a)
 	}
 	code, a := takeAway(t, d, body("job"))
-	if code != http.StatusOK || !a.Done || a.Says != "taken away from 2 readers" {
+	if code != http.StatusOK || !a.Done || a.Says != "taken away from 2 who shared it" {
 		t.Errorf("two readers: %d %+v", code, a)
 	}
 	if log := d.log.String(); !strings.Contains(log, "lock forced") || !strings.Contains(log, "readers=2") {
@@ -139,7 +139,7 @@ func TestForce_Readers(t *testing.T) {
 		t.Errorf("nobody reads it: %d %+v", code, a)
 	}
 	read("bob")
-	if code, a := takeAway(t, d, body("job")); code != http.StatusOK || !strings.HasPrefix(a.Says, "taken away from bob, who read it under fence ") {
+	if code, a := takeAway(t, d, body("job")); code != http.StatusOK || !strings.HasPrefix(a.Says, "taken away from bob, who shared it under fence ") {
 		t.Errorf("one reader: %d %+v", code, a)
 	}
 	carol := grab(t, d, locks.LockRequest{Key: n, Owner: "carol"})

@@ -1,7 +1,7 @@
 // The dialog that takes a lock away: the grant that was on the page when it was opened, or what owners read.
 
 import { byId, setClass, setText } from "./dom.js";
-import { readers, whole } from "./format.js";
+import { sharedBy, whole } from "./format.js";
 
 const force = byId("force");
 const typed = byId("force-typed");
@@ -13,9 +13,9 @@ export function askForce(l, taken) {
   shown = l;
   onTaken = taken;
   setText(byId("force-name"), l.name.text);
-  setText(byId("force-owner"), l.read ? readers(l.readers) + ", and whoever reads it by then" : whole(l.owner));
+  setText(byId("force-owner"), l.read ? sharedBy(l.readers) + ", and whoever shares it by then" : whole(l.owner));
   setText(byId("force-fence"), l.read ? "whatever each has" : l.fence);
-  setText(byId("force-stops"), l.read ? "This does not stop the readers. They go on with their work, and believe that they have the lock until they ask again." : "This does not stop the owner. It goes on with its work, and believes that it has the lock until it asks again.");
+  setText(byId("force-stops"), l.read ? "This does not stop those who share it. They go on with their work, and believe that they have the lock until they ask again." : "This does not stop the owner. It goes on with its work, and believes that it has the lock until it asks again.");
   typed.value = "";
   byId("force-do").disabled = true;
   byId("force-says").hidden = true;

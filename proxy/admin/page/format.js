@@ -10,7 +10,7 @@ export function count(n) {
   return numbers.format(n);
 }
 
-export const readers = (n) => (n === 1 ? "1 reader" : count(n) + " readers");
+export const sharedBy = (n) => "shared by " + count(n);
 
 export function rate(n) {
   return n >= 100 ? count(Math.round(n)) : n >= 10 ? n.toFixed(0) : n >= 0.05 ? n.toFixed(1) : n > 0 ? "<0.1" : "0";

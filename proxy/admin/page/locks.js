@@ -3,7 +3,7 @@
 import { showDetail } from "./detail.js";
 import { byId, cell, element, setClass, setText, Table, textCell } from "./dom.js";
 import { askForce } from "./force.js";
-import { clock, count, readers, span, took, whole } from "./format.js";
+import { clock, count, sharedBy, span, took, whole } from "./format.js";
 
 const GONE_MS = 4000; // for which the row of a lock that is not held any more stays
 const NOTE_MS = 60000; // the same, with a note, of one that was taken away
@@ -49,7 +49,7 @@ const table = new Table("locks", [
     make: (td) => td.append(element("bdi"), element("span", undefined, "reads")),
     fill: (td, l) => {
       setText(td.children[0], whole(l.owner));
-      setText(td.children[1], l.readers ? (l.read ? "" : ", ") + "shared by " + count(l.readers) : "");
+      setText(td.children[1], l.readers ? (l.read ? "" : ", ") + sharedBy(l.readers) : "");
       td.classList.toggle("none", td.textContent === "");
     },
   },
