@@ -88,4 +88,25 @@ var Etcd = []Mutant{
 		Units:  Units{"backends/locks/etcd", "^TestLongestHold$"},
 		Edits:  []Edit{{"backends/locks/etcd/acquire.go", "need: max(a.TTL, v.rest())", "need: a.TTL"}},
 	},
+	{
+		Name:   "etcd-done-twice",
+		Breaks: "a LOCK of a free name is done once: a member that wakes does it again, and the name was given back since",
+		Rare:   true,
+		Units:  Units{"backends/locks/etcd", "^TestLateLock$"},
+		Edits:  []Edit{{"backends/locks/etcd/change.go", "t.Compare = append(t.Compare, modIs(w.once, 0))", "_ = 0"}},
+	},
+	{
+		Name:   "etcd-refused-then-done",
+		Breaks: "nor is it done when it was refused before",
+		Rare:   true,
+		Units:  Units{"backends/locks/etcd", "^TestLateLock$"},
+		Edits:  []Edit{{"backends/locks/etcd/change.go", "t.Success, t.Failure = append(t.Success, mark), append(t.Failure, mark)", "t.Success = append(t.Success, mark)"}},
+	},
+	{
+		Name:   "etcd-undone-then-done",
+		Breaks: "nor when it was undone before",
+		Rare:   true,
+		Units:  Units{"backends/locks/etcd", "^TestLateLock$"},
+		Edits:  []Edit{{"backends/locks/etcd/chores.go", "w == nil || w.once == nil", "true"}},
+	},
 }

@@ -18,6 +18,7 @@ type acquisition struct {
 	// by the last call of decide
 	decision locks.Decision
 	was      *view // what the grant drops; nil: nothing
+	wrote    *write
 }
 
 var errLate = errors.New("answered after the lease had ended")
@@ -44,11 +45,17 @@ func (s *Store) Acquire(ctx context.Context, r locks.Attempt) (locks.Decision, e
 		defer s.busy.begin(r.Key)()
 	}
 	q := question{op: "LOCK", key: r.Key, owner: r.Owner, tag: a.tag, ttl: r.TTL}
-	d, err := s.change(ctx, q, a.decide)
+	d, err := s.change(ctx, q, func(v *view) (*write, error) {
+		w, err := a.decide(v)
+		if w != nil {
+			a.wrote = w
+		}
+		return w, err
+	})
 	switch {
 	case d == nil && err != nil:
 		if answered := (*locks.HoldsError)(nil); !errors.As(err, &answered) && !errors.Is(err, locks.ErrSessionEnded) {
-			s.undoLater(r.Key, a.id)
+			s.undoUnanswered(r.Key, a.wrote, a.id)
 		}
 		return locks.Decision{}, err
 	case d == nil:

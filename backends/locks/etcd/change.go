@@ -27,7 +27,7 @@ type question struct {
 	ttl   time.Duration // of the lease; bounds how long it may take
 }
 
-// A write is what a change is to store. The fields Op of the values are set when it is sent.
+// A write is what a change is to store. The fields Op of the values, and once, are set when it is sent.
 type write struct {
 	rec   *record       // nil: the name is free then
 	need  time.Duration // how long the record must live
@@ -37,6 +37,8 @@ type write struct {
 	granted bool // note that the owner has a new grant
 	reqs    map[string]requested
 	cut     *cutNote // tell sessions
+
+	once []byte // the key that marks it as done or refused, if the name was free; nil: it was not
 }
 
 // A done is a change that was made.
@@ -133,7 +135,9 @@ func (v *view) writtenBy(id string) bool {
 	return v.rec != nil && v.rec.Op == id || v.last != nil && v.last.Op == id || v.req != nil && v.req.Op == id
 }
 
-// transaction is a write as etcd is told, if the name is as v shows it.
+// transaction is a write as etcd is told, if the name is as v shows it. A name that is free looks the same before and after somebody had
+// it, so a transaction on one is marked, under the lease that it needs itself, and does nothing where its mark is: a member of etcd
+// may do it late.
 func (s *Store) transaction(ctx context.Context, q question, v *view, w *write, id string, limit time.Duration) (t txnRequest, err error) {
 	k := s.keys()
 	base, floorMod, err := s.getFloor(ctx, limit)
@@ -149,6 +153,7 @@ func (s *Store) transaction(ctx context.Context, q question, v *view, w *write, 
 		err = errors.Join(err, leaseErr)
 		t.Success = append(t.Success, requestOp{Put: &putRequest{Key: key, Value: encode(value), Lease: lease}})
 	}
+	t.Failure = s.ranges(q)
 	if w.rec != nil {
 		w.rec.Op = id
 		if w.rec.Grant == 0 {
@@ -157,6 +162,12 @@ func (s *Store) transaction(ctx context.Context, q question, v *view, w *write, 
 		put(k.lock(q.key), w.rec, w.need)
 	} else {
 		t.Success = append(t.Success, requestOp{Delete: &deleteRequest{Key: k.lock(q.key)}})
+	}
+	if w.once = nil; v.mod == 0 && w.rec != nil {
+		w.once = k.once(s.opts.Random.ID())
+		mark := requestOp{Put: &putRequest{Key: w.once, Value: []byte{}, Lease: t.Success[0].Put.Lease}}
+		t.Compare = append(t.Compare, modIs(w.once, 0))
+		t.Success, t.Failure = append(t.Success, mark), append(t.Failure, mark)
 	}
 	if w.last != nil {
 		w.last.Op = id
@@ -172,7 +183,6 @@ func (s *Store) transaction(ctx context.Context, q question, v *view, w *write, 
 	if w.cut != nil {
 		put(k.cut(q.key), w.cut, s.keep())
 	}
-	t.Failure = s.ranges(q)
 	return t, err
 }
 

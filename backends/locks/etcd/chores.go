@@ -148,10 +148,17 @@ func (s *Store) doChore(x *chore) {
 	}
 }
 
-// undoLater takes holds back. One whose LOCK was not answered may still be on its way, and is looked for once more.
-func (s *Store) undoLater(k locks.Key, ids ...string) {
+// undoLater takes holds back.
+func (s *Store) undoLater(k locks.Key, ids ...string) { s.undoUnanswered(k, nil, ids...) }
+
+// undoUnanswered takes the hold of a LOCK back whose last write was not answered. It may still be on its way: one on a free name is marked as
+// done, and the others are looked for once more.
+func (s *Store) undoUnanswered(k locks.Key, w *write, ids ...string) {
 	s.stats.undos.Add(1)
 	undo := func(ctx context.Context) error {
+		if err := s.mark(ctx, w); err != nil {
+			return err
+		}
 		freed, err := s.take(ctx, k, ids)
 		if freed {
 			s.host.Lines.Wake(k)
@@ -161,6 +168,20 @@ func (s *Store) undoLater(k locks.Key, ids ...string) {
 	now := s.Now()
 	s.later(&chore{at: now, until: now + s.opts.MaxTTL, urgent: true, do: undo})
 	s.later(&chore{at: now + 2*mostLimit, until: now + s.opts.MaxTTL, do: undo})
+}
+
+// mark has a write on a free name never done from now on. The mark stays for longer than the lease which that write needs.
+func (s *Store) mark(ctx context.Context, w *write) error {
+	if w == nil || w.once == nil {
+		return nil
+	}
+	limit := s.limit(s.opts.MaxTTL)
+	lease, err := s.lease(ctx, limit, 2*w.need+memoryExtra)
+	if err != nil {
+		return err
+	}
+	put := requestOp{Put: &putRequest{Key: w.once, Value: []byte{}, Lease: lease}}
+	return s.client.call(ctx, limit, "kv/txn", txnRequest{Success: []requestOp{put}}, &txnResponse{})
 }
 
 // expireAt removes a hold when it has ended, unless it is renewed until then.

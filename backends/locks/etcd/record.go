@@ -121,12 +121,13 @@ func (k keys) parseLock(key []byte) (at locks.Key, ok bool) {
 	return locks.Key{DB: n, Name: name}, found && err == nil && name != ""
 }
 
-// Keys beside that of a name: of the grant released last, of the last grant of an owner, of a request, and of leases that
-// were cut.
+// Keys beside that of a name: of the grant released last, of the last grant of an owner, of a change that is done once, of a request, and of
+// leases that were cut.
 func (k keys) released(at locks.Key) []byte { return []byte(k.prefix + "/last/" + digest(at, "", "")) }
 func (k keys) granted(h locks.Holder) []byte {
 	return []byte(k.prefix + "/owner/" + digest(h.Key, h.Owner, ""))
 }
+func (k keys) once(id string) []byte        { return []byte(k.prefix + "/once/" + id) }
 func (k keys) request(tag string) []byte    { return []byte(k.prefix + "/req/" + tag) }
 func (k keys) cut(at locks.Key) []byte      { return []byte(k.cuts() + digest(at, "", "")) }
 func (k keys) cuts() string                 { return k.prefix + "/cut/" }
