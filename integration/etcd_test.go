@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -42,6 +43,43 @@ func TestEtcd_Verbs(t *testing.T) {
 	if n := r.data.Do(t, "DBSIZE").Text; n != "0" {
 		t.Errorf("%s keys were written to the upstream", n)
 	}
+}
+
+// TestEtcd_Shared: what is said of readers and writers holds for locks in etcd, too, but that readers do not share a fence.
+func TestEtcd_Shared(t *testing.T) {
+	t.Parallel()
+	r, _ := startEtcdRig(t, 1, 2, "--node-timeout", "5s")
+	for _, sc := range sharedScripts {
+		sc = fencesApart(sc)
+		t.Run(sc.name, func(t *testing.T) {
+			t.Parallel()
+			r.run(t, sc)
+		})
+	}
+}
+
+// fencesApart is a script of readers in which each grant has a fence of its own, larger than those before.
+func fencesApart(sc script) script {
+	granted := regexp.MustCompile(`^\*\[:<(\w+)> \$("[^"]+") :<`)
+	whose := map[string]string{}
+	var steps []step
+	for i, st := range sc.steps {
+		m := granted.FindStringSubmatch(st.want)
+		if m == nil || m[1] == "_" {
+			steps = append(steps, st)
+			continue
+		}
+		owner := fmt.Sprint(m[2], strings.Contains(st.command, "SHARED"))
+		if first, bound := whose[m[1]]; !bound || first == owner {
+			whose[m[1]] = owner
+			steps = append(steps, st)
+			continue
+		}
+		own := fmt.Sprint(m[1], i)
+		st.want = strings.Replace(st.want, "<"+m[1]+">", "<"+own+">", 1)
+		steps = append(steps, st, step{"less", m[1] + " " + own, ""})
+	}
+	return script{sc.name, steps}
 }
 
 // TestEtcd_HandOver: waiters at two proxies get the name one after the other, with larger fences, and a holder whose process is

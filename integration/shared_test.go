@@ -198,6 +198,20 @@ func TestShared_OnOneNode(t *testing.T) {
 	}
 }
 
+// onNodesAndEtcd runs a test with so many proxies on three lock nodes, and on an etcd.
+func onNodesAndEtcd(t *testing.T, proxies int, test func(t *testing.T, r *rig)) {
+	t.Parallel()
+	t.Run("nodes", func(t *testing.T) {
+		t.Parallel()
+		test(t, startRig(t, 3, proxies, "--node-timeout", "2s"))
+	})
+	t.Run("etcd", func(t *testing.T) {
+		t.Parallel()
+		r, _ := startEtcdRig(t, 1, proxies, "--node-timeout", "5s")
+		test(t, r)
+	})
+}
+
 // keptOut returns when a new reader is refused: the question of a writer that waits has come to the nodes.
 func keptOut(t *testing.T, c *redistest.Conn) {
 	t.Helper()
@@ -213,9 +227,9 @@ func keptOut(t *testing.T, c *redistest.Conn) {
 }
 
 // TestShared_LetInTogether: readers at the front of a line are let in together, up to the first writer, who comes next.
-func TestShared_LetInTogether(t *testing.T) {
-	t.Parallel()
-	r := startRig(t, 3, 1, "--node-timeout", "2s")
+func TestShared_LetInTogether(t *testing.T) { onNodesAndEtcd(t, 1, testLetInTogether) }
+
+func testLetInTogether(t *testing.T, r *rig) {
 	holder := redistest.Open(t, r.addr())
 	fence := wantGrant(t, holder.Do(t, "LOCK", "job", "30s", "OWNER", "w0"))
 	const readers = 20
@@ -255,9 +269,9 @@ func TestShared_LetInTogether(t *testing.T) {
 
 // TestShared_WritersAreServed: readers that come and go at two proxies, so that the name is never free of them by itself, do not
 // keep a writer out.
-func TestShared_WritersAreServed(t *testing.T) {
-	t.Parallel()
-	r := startRig(t, 3, 2, "--node-timeout", "2s")
+func TestShared_WritersAreServed(t *testing.T) { onNodesAndEtcd(t, 2, testWritersAreServed) }
+
+func testWritersAreServed(t *testing.T, r *rig) {
 	stop := make(chan struct{})
 	var readers sync.WaitGroup
 	for i := range 6 {
@@ -294,9 +308,9 @@ func TestShared_WritersAreServed(t *testing.T) {
 }
 
 // TestShared_WriterThatLeaves: when a writer waits no longer, readers are let in at once, also through another proxy.
-func TestShared_WriterThatLeaves(t *testing.T) {
-	t.Parallel()
-	r := startRig(t, 3, 2, "--node-timeout", "2s")
+func TestShared_WriterThatLeaves(t *testing.T) { onNodesAndEtcd(t, 2, testWriterThatLeaves) }
+
+func testWriterThatLeaves(t *testing.T, r *rig) {
 	reader := redistest.Open(t, r.addr())
 	wantGrant(t, reader.Do(t, "LOCK", "job", "30s", "OWNER", "r1", "SHARED"))
 	writer := redistest.Open(t, r.addr())
@@ -311,9 +325,9 @@ func TestShared_WriterThatLeaves(t *testing.T) {
 }
 
 // TestShared_SessionOfAReader: a reader whose client is gone keeps no writer out.
-func TestShared_SessionOfAReader(t *testing.T) {
-	t.Parallel()
-	r := startRig(t, 3, 2, "--node-timeout", "2s")
+func TestShared_SessionOfAReader(t *testing.T) { onNodesAndEtcd(t, 2, testSessionOfAReader) }
+
+func testSessionOfAReader(t *testing.T, r *rig) {
 	reader := redistest.Open(t, r.addr())
 	wantGrant(t, reader.Do(t, "LOCK", "job", "1s", "SHARED", "SESSION"))
 	wantGrant(t, reader.Do(t, "LOCK", "job", "1s", "SHARED", "SESSION", "OWNER", "me"))

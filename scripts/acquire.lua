@@ -95,8 +95,9 @@ end
 if not mine then
   local no = in_the_way()
   if no then return no end
-elseif KEYS[4] then
-  writer(owner) -- for the mark: the fence of the owner's own record may be told
+else
+  local other, e, its = rival(owner, h.grant)
+  if other then return {0, other, e - now, its or 0} end
 end
 
 if mine and permits > 0 and how ~= 'fresh' and h.present == 0 and not seat_of(h.grant) then return {0, h.owner, h.rest, h.fence} end

@@ -196,6 +196,17 @@ local function writer(owner)
   if h[4] ~= '0' and h[4] ~= '1' then redis.call('HSET', KEYS[4], 'p', '0') end
 end
 
+-- rival returns an owner that keeps this one from having the grant, the end of its lease, and the fence if it has the name for
+-- itself; nil: there is none. It matters for a record that is here as well: where the record has lapsed and others got
+-- the name, it may be read again if the clock is stepped back before Redis has removed it.
+local function rival(owner, grant)
+  if not KEYS[4] then return reader(owner) end
+  local other, e, its = writer(owner)
+  local seat = not other and seat_of(grant)
+  if seat then return sitter(seat, owner) end
+  return other, e, its
+end
+
 -- raise_name stores f as the largest fence of the name that is read, if it is above seen.
 local function raise_name(f, seen)
   if seen and f <= seen then return end

@@ -36,19 +36,15 @@ for i = 14, #ARGV do
     given = given + 1
   end
 end
+local other, e, its = rival(owner, grant)
+if other then return refusal or {0, other, e - now, its or 0} end
 if not h then
   if not repair or #named == 0 or (seen and seen > fence) or noted == 1 then return refusal or {0, '', 0, 0} end
-  local other, e, its, name
+  local name
   if KEYS[4] then
-    other, e, its = writer(owner)
     name = tonumber(redis.call('HMGET', beside('fence:'), 'c')[1] or '0')
-    if not other and name > fence then return refusal or {0, '', 0, 0} end
-    local seat = not other and seat_of(grant)
-    if seat then other, e = sitter(seat, owner) end
-  else
-    other, e = reader(owner)
+    if name > fence then return refusal or {0, '', 0, 0} end
   end
-  if other then return refusal or {0, other, e - now, its or 0} end
   create(named, grant, owner, now + ttl, fence, lineage, number, '', '1')
   raise(fence, seen)
   if KEYS[4] then raise_name(fence, name) end

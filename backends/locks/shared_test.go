@@ -50,7 +50,7 @@ func keptOut(t *testing.T, s *locks.Service) {
 
 // TestShared_ReadersOrOneWriter, whatever the Store.
 func TestShared_ReadersOrOneWriter(t *testing.T) {
-	onSharing(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+	onEach(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		first, second := lock(t, s, reads("r1", 0)), lock(t, s, reads("r2", 0))
 		if a := refuses(t, s, writes("w", 0)); a.Why != locks.Readers || a.Holder == "" || a.Remaining <= 29*time.Second {
 			t.Errorf("a writer beside readers: %+v", a)
@@ -78,7 +78,7 @@ func TestShared_ReadersOrOneWriter(t *testing.T) {
 
 // TestShared_LineOfBoth: readers at the front of the line come in together, a writer behind them keeps others out, and comes next.
 func TestShared_LineOfBoth(t *testing.T) {
-	onSharing(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+	onEach(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		lock(t, s, writes("w0", 0))
 		granted := map[string]chan locks.Grant{}
 		wait := func(r locks.LockRequest) {
@@ -117,7 +117,7 @@ func TestShared_LineOfBoth(t *testing.T) {
 
 // TestShared_WriterThatGivesUp: when a writer waits no longer, readers come in.
 func TestShared_WriterThatGivesUp(t *testing.T) {
-	onSharing(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+	onEach(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		lock(t, s, reads("r1", 0))
 		ctx, leave := context.WithCancel(t.Context())
 		left := make(chan error, 1)
@@ -137,16 +137,16 @@ func TestShared_WriterThatGivesUp(t *testing.T) {
 
 // TestShared_Session renews a reader's lease, and a RENEW sets how long it is.
 func TestShared_Session(t *testing.T) {
-	onSharing(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+	onEach(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		session := s.NewSession(nil)
 		r := reads("r", 0)
-		r.TTL, r.Session = 300*time.Millisecond, session
+		r.TTL, r.Session = 3*time.Second, session
 		g := lock(t, s, r)
-		time.Sleep(700 * time.Millisecond)
-		if _, err := s.Renew(t.Context(), locks.RenewRequest{Key: job, Owner: "r", Shared: true, Fence: g.Fence, TTL: 400 * time.Millisecond}); err != nil {
+		time.Sleep(5 * time.Second)
+		if _, err := s.Renew(t.Context(), locks.RenewRequest{Key: job, Owner: "r", Shared: true, Fence: g.Fence, TTL: 4 * time.Second}); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(900 * time.Millisecond)
+		time.Sleep(6 * time.Second)
 		refuses(t, s, writes("w", 0))
 		session.End()
 		lock(t, s, writes("w", 20*time.Second))

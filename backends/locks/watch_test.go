@@ -44,7 +44,7 @@ func testWatch(t *testing.T, s *locks.Service) {
 }
 
 // TestWatch_Readers: what is told of readers is told under the name itself.
-func TestWatch_Readers(t *testing.T) { onSharing(t, locks.Options{}, testWatchReaders) }
+func TestWatch_Readers(t *testing.T) { onEach(t, locks.Options{}, testWatchReaders) }
 
 func testWatchReaders(t *testing.T, s *locks.Service) {
 	expect := watching(t, s)

@@ -18,24 +18,22 @@ type acquisition struct {
 	// by the last call of decide
 	decision locks.Decision
 	was      *view // what the grant drops; nil: nothing
+	intent   *view // of a writer that waits for readers, if these refuse this one
 	wrote    *write
 }
 
 var errLate = errors.New("answered after the lease had ended")
 
-// errShared is the answer to a LOCK that would share a name.
-var errShared = errors.New("etcd keeps no locks with SHARED or PERMITS yet: they need lock nodes, see lock-store")
-
-// isPlain reports whether a key says nothing but which name it is.
-func isPlain(k locks.Key) bool { return k == locks.Key{DB: k.DB, Name: k.Name} }
+// errPermits is the answer to a LOCK that would share a name with a limit.
+var errPermits = errors.New("etcd keeps no locks with PERMITS yet: they need lock nodes, see lock-store")
 
 // Acquire implements locks.Store.
 func (s *Store) Acquire(ctx context.Context, r locks.Attempt) (locks.Decision, error) {
 	if err := ctx.Err(); err != nil {
 		return locks.Decision{}, err
 	}
-	if !isPlain(r.Key) {
-		return locks.Decision{}, errShared
+	if r.Permits > 0 {
+		return locks.Decision{}, errPermits
 	}
 	a := &acquisition{Attempt: r, id: s.opts.Random.ID()}
 	if r.Req != "" {
@@ -44,7 +42,7 @@ func (s *Store) Acquire(ctx context.Context, r locks.Attempt) (locks.Decision, e
 	if r.Fresh || r.Replaces != nil {
 		defer s.busy.begin(r.Key)()
 	}
-	q := question{op: "LOCK", key: r.Key, owner: r.Owner, tag: a.tag, ttl: r.TTL}
+	q := question{op: "LOCK", key: r.Key, owner: r.Owner, tag: a.tag, ttl: r.TTL, beside: true}
 	d, err := s.change(ctx, q, func(v *view) (*write, error) {
 		w, err := a.decide(v)
 		if w != nil {
@@ -62,6 +60,7 @@ func (s *Store) Acquire(ctx context.Context, r locks.Attempt) (locks.Decision, e
 		if a.decision.Granted {
 			s.stats.repeats.Add(1)
 		}
+		s.keepOut(ctx, a)
 		return a.decision, nil
 	}
 	return s.granted(a, d)
@@ -85,13 +84,17 @@ func (a *acquisition) decide(v *view) (*write, error) {
 	case mine && !same && !replaces && !a.Fresh && v.count() >= locks.MaxHolds:
 		return nil, &locks.HoldsError{Max: locks.MaxHolds}
 	}
+	if refused, is := v.inTheWay(a.Reader != "", a.Owner); is && !mine {
+		a.decision, a.intent = refused, v.beside.intent
+		return nil, nil
+	}
 	h := newHold(a.id, a.tag, a.TTL)
 	if held && !replaces && (!a.Fresh || same) {
 		return &write{rec: v.with(append(v.room(), h)), need: max(a.TTL, v.rest()), moved: []string{a.id}}, nil
 	}
 	w := &write{
 		rec:  &record{Owner: []byte(a.Owner), Info: []byte(a.Info), Open: a.Open, Since: h.Taken, Holds: []hold{h}},
-		need: a.TTL, moved: []string{a.id}, granted: !a.Generated,
+		need: a.TTL, moved: []string{a.id}, granted: !a.Generated, newcomer: !mine,
 	}
 	if held {
 		a.was = v
@@ -154,14 +157,15 @@ func (s *Store) granted(a *acquisition, d *done) (locks.Decision, error) {
 	}}, nil
 }
 
-// LetIn implements locks.Store: nobody is kept out, since nobody shares a name.
-func (s *Store) LetIn(locks.Holder) {}
-
 // Holder implements locks.Store.
 func (s *Store) Holder(ctx context.Context, k locks.Key) (locks.Decision, error) {
-	v, err := s.read(ctx, question{op: "LOCK", key: k}, s.limit(0))
+	v, err := s.read(ctx, question{op: "LOCK", key: k, beside: true}, s.limit(0))
 	if err != nil {
 		return locks.Decision{}, err
+	}
+	if len(v.holds) == 0 {
+		read, _ := v.inTheWay(false, "")
+		return read, nil
 	}
 	return v.refusal(), nil
 }

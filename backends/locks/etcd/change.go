@@ -25,6 +25,8 @@ type question struct {
 	owner string
 	tag   string        // of its request; empty: it has none
 	ttl   time.Duration // of the lease; bounds how long it may take
+
+	beside bool // it sees who has the name in the other way, to read it or for itself
 }
 
 // A write is what a change is to store. The fields Op of the values, and once, are set when it is sent.
@@ -37,6 +39,9 @@ type write struct {
 	granted bool // note that the owner has a new grant
 	reqs    map[string]requested
 	cut     *cutNote // tell sessions
+
+	newcomer bool        // its owner does not have the lock: it must be kept apart from those beside it
+	ended    []locks.Key // what it removes of those, since they have ended
 
 	once []byte // the key that marks it as done or refused, if the name was free; nil: it was not
 }
@@ -65,7 +70,7 @@ func (s *Store) change(ctx context.Context, q question, decide func(*view) (*wri
 	id := s.opts.Random.ID()
 	limit := s.limit(q.ttl)
 	end := s.Now() + limit
-	v := s.memory.view(q.key, s.Now())
+	v := s.remembered(q)
 	d := done{}
 	for try := 0; try < mostTries; try++ {
 		w, err := decide(v)
@@ -122,6 +127,9 @@ func (s *Store) changed(q question, before *view, w *write, d *done, revision in
 	d.now, d.revision = s.Now(), revision
 	d.view = &view{now: d.now, sure: true, mod: revision}
 	s.memory.learn(q.key, w.rec, revision, revision, &writing{began: d.began, ids: w.moved}, d.view)
+	for _, k := range w.ended {
+		s.memory.learn(k, nil, 0, revision, nil, nil)
+	}
 	for _, h := range d.view.holds {
 		if contains(w.moved, h.ID) {
 			s.expireAt(q.key, h)
@@ -169,6 +177,9 @@ func (s *Store) transaction(ctx context.Context, q question, v *view, w *write, 
 		t.Compare = append(t.Compare, modIs(w.once, 0))
 		t.Success, t.Failure = append(t.Success, mark), append(t.Failure, mark)
 	}
+	if w.ended = nil; w.newcomer {
+		s.keepApart(q, v, w, &t)
+	}
 	if w.last != nil {
 		w.last.Op = id
 		put(k.released(q.key), w.last, s.keep())
@@ -189,44 +200,78 @@ func (s *Store) transaction(ctx context.Context, q question, v *view, w *write, 
 // keep is how long released grants and finished requests are remembered.
 func (s *Store) keep() time.Duration { return s.opts.MaxTTL + memoryExtra }
 
-// ranges are what parse reads.
-func (s *Store) ranges(q question) []requestOp {
+// A part is a range that is read, and what a view shows of it.
+type part struct {
+	ask  rangeRequest
+	read func(v *view, found *rangeResponse, at int64) error
+}
+
+// parts are what a question reads.
+func (s *Store) parts(q question) []part {
 	k := s.keys()
-	all := [][]byte{k.lock(q.key), k.floor(), k.released(q.key), k.granted(locks.Holder{Key: q.key, Owner: q.owner})}
-	if q.tag != "" {
-		all = append(all, k.request(q.tag))
+	all := []part{
+		{rangeRequest{Key: k.lock(q.key)}, func(v *view, found *rangeResponse, at int64) error { return s.see(q.key, found.first(), at, v) }},
+		{rangeRequest{Key: k.floor()}, func(_ *view, found *rangeResponse, _ int64) error {
+			_, _, err := s.floor.learn(found.first())
+			return err
+		}},
+		{rangeRequest{Key: k.released(q.key)}, func(v *view, found *rangeResponse, _ int64) (err error) {
+			v.last, v.lastMod, err = decode[release](found.first())
+			return err
+		}},
+		{rangeRequest{Key: k.granted(locks.Holder{Key: q.key, Owner: q.owner})}, func(v *view, found *rangeResponse, _ int64) error {
+			if kv := found.first(); kv != nil {
+				v.granted = kv.Mod
+			}
+			return nil
+		}},
 	}
-	ops := make([]requestOp, len(all))
-	for i, key := range all {
-		ops[i].Range = &rangeRequest{Key: key}
+	if q.tag != "" {
+		all = append(all, part{rangeRequest{Key: k.request(q.tag)}, func(v *view, found *rangeResponse, _ int64) (err error) {
+			v.req, v.reqMod, err = decode[requested](found.first())
+			return err
+		}})
+	}
+	return append(all, s.besideParts(q)...)
+}
+
+// ranges are what parse reads.
+func (s *Store) ranges(q question) (ops []requestOp) {
+	for _, p := range s.parts(q) {
+		ops = append(ops, requestOp{Range: &p.ask})
 	}
 	return ops
 }
 
 // parse reads a name as etcd has shown it.
 func (s *Store) parse(q question, r *txnResponse) (*view, error) {
-	var kvs [5]*keyValue
-	for i := range s.ranges(q) {
-		kv, err := r.at(i)
+	v := &view{sure: true, now: s.Now()}
+	for i, p := range s.parts(q) {
+		found, err := r.at(i)
+		if err == nil {
+			err = p.read(v, found, r.Header.Revision)
+		}
 		if err != nil {
 			return nil, err
 		}
-		kvs[i] = kv
 	}
-	v := &view{sure: true, now: s.Now()}
-	rec, mod, err := decode[record](kvs[0])
-	last, lastMod, err1 := decode[release](kvs[2])
-	req, reqMod, err2 := decode[requested](kvs[4])
-	_, _, err3 := s.floor.learn(kvs[1])
-	if err := errors.Join(err, err1, err2, err3); err != nil {
-		return nil, err
-	}
-	if kvs[3] != nil {
-		v.granted = kvs[3].Mod
-	}
-	v.mod, v.last, v.lastMod, v.req, v.reqMod = mod, last, lastMod, req, reqMod
-	s.memory.learn(q.key, rec, mod, r.Header.Revision, nil, v)
 	return v, nil
+}
+
+// see has a view show what the key of a lock has, and remembers it.
+func (s *Store) see(k locks.Key, kv *keyValue, at int64, v *view) error {
+	rec, mod, err := decode[record](kv)
+	if err == nil {
+		v.mod = mod
+		s.memory.learn(k, rec, mod, at, nil, v)
+	}
+	return err
+}
+
+// viewOf is a name as one key shows it.
+func (s *Store) viewOf(k locks.Key, kv *keyValue, at int64) (*view, error) {
+	v := &view{sure: true, now: s.Now()}
+	return v, s.see(k, kv, at, v)
 }
 
 // read asks etcd for a name.

@@ -161,7 +161,7 @@ func (s *Store) undoUnanswered(k locks.Key, w *write, ids ...string) {
 		}
 		freed, err := s.take(ctx, k, ids)
 		if freed {
-			s.host.Lines.Wake(k)
+			s.host.Lines.Wake(k.Whole())
 		}
 		return err
 	}
@@ -200,7 +200,7 @@ func (s *Store) expireAt(k locks.Key, h liveHold) {
 			return w, nil
 		})
 		if d != nil && free {
-			s.host.Lines.Wake(k)
+			s.host.Lines.Wake(k.Whole())
 		}
 		return err
 	}})

@@ -16,7 +16,7 @@ func (s *Store) Foster(ctx context.Context, maxHold time.Duration) (f locks.Fost
 			return f, err
 		}
 		for i, v := range p.views {
-			if len(v.holds) > 0 && v.rec.Open {
+			if v != nil && len(v.holds) > 0 && v.rec.Open {
 				f.Open++
 				s.foster(ctx, p.names[i], v, maxHold, &f)
 			}

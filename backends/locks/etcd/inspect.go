@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/hex"
+	"errors"
 	"slices"
 	"time"
 
@@ -14,24 +15,33 @@ import (
 const (
 	listCount = 100 // names a call looks at, by default
 	listMost  = 1000
-	readMost  = 100 // names in one transaction, as etcd limits it
+	readMost  = 50 // names in one transaction, with who reads them, as etcd limits it
 )
 
 // Inspect implements locks.Inspector. The members agree by themselves, so each one that takes part shows the same.
 func (s *Store) Inspect(ctx context.Context, k locks.Key) (locks.Inspection, error) {
 	in := locks.Inspection{Need: s.need(), Holding: locks.Holding{Key: k, Waiters: s.host.Lines.Len(k)}}
-	v, err := s.read(ctx, question{op: "LOCKCTL", key: k}, s.limit(0))
+	v, err := s.read(ctx, question{op: "LOCKCTL", key: k, beside: true}, s.limit(0))
+	if err == nil {
+		in.Readers = v.readBy()
+	}
 	for _, n := range s.Nodes() {
 		one := locks.NodeView{Address: n.Address, State: n.State, Since: n.Since, Err: n.Err}
+		if n.State == locks.NodeVoting {
+			one.Readers = len(in.Readers)
+		}
 		if err == nil && n.State == locks.NodeVoting && len(v.holds) > 0 {
 			one.Owner, one.Fence, one.Remaining, one.Holds = string(v.rec.Owner), v.fence, v.remaining(), v.count()
 		}
 		in.Nodes = append(in.Nodes, one)
 	}
-	if err != nil || len(v.holds) == 0 {
+	if err != nil {
 		return in, err
 	}
-	in.Held, in.Holding = true, s.holding(k, v)
+	if in.Holding = s.holding(k, v); len(v.holds) == 0 {
+		return in, nil
+	}
+	in.Held = true
 	for i, h := range v.holds {
 		if h.Tag != "" && slices.ContainsFunc(v.holds[:i], func(x liveHold) bool { return x.Tag == h.Tag }) {
 			continue
@@ -53,11 +63,19 @@ func since(ms int64) time.Duration {
 	return max(0, time.Duration(nowMS()-ms)*time.Millisecond)
 }
 
-// holding is who has a name that is held.
+// holding is who has a name, or how many read it.
 func (s *Store) holding(k locks.Key, v *view) locks.Holding {
+	by := v.readBy()
+	if len(v.holds) == 0 {
+		h := locks.Holding{Key: k, Readers: len(by), Waiters: s.host.Lines.Len(k.Whole())}
+		if len(by) > 0 {
+			h.Remaining = by[0].Remaining
+		}
+		return h
+	}
 	h := locks.Holding{
-		Key: k, Owner: string(v.rec.Owner), Fence: v.fence, Holds: v.count(), Remaining: v.remaining(), Held: since(v.rec.Since),
-		Info: string(v.rec.Info), Open: v.rec.Open, Waiters: s.host.Lines.Len(k), Votes: s.need(),
+		Key: k, Readers: len(by), Owner: string(v.rec.Owner), Fence: v.fence, Holds: v.count(), Remaining: v.remaining(), Held: since(v.rec.Since),
+		Info: string(v.rec.Info), Open: v.rec.Open, Waiters: s.host.Lines.Len(k.Whole()), Votes: s.need(),
 	}
 	h.Waited, h.Here = s.memory.made(k, v.fence)
 	h.Session = s.host.Keepalive.Keeps(locks.Holder{Key: k, Owner: h.Owner}, v.fence)
@@ -67,11 +85,12 @@ func (s *Store) holding(k locks.Key, v *view) locks.Holding {
 	return h
 }
 
-// A page is some names that have a key, in the order of the digits in front of them.
+// A page is some names that have a key, in the order of the digits in front of them. Who reads a name comes before who has it.
 type page struct {
 	names  []locks.Key
-	views  []*view
-	cursor string // where to go on; "0": there is no more
+	views  []*view // of who has the name; nil: it is only read
+	read   []bool  // there are keys of who reads it
+	cursor string  // where to go on; "0": there is no more
 }
 
 // page looks at some keys behind the cursor: the digits of the last name that was looked at.
@@ -82,7 +101,7 @@ func (s *Store) page(ctx context.Context, r locks.ListRequest) (p page, err erro
 		if digits, err := hex.DecodeString(r.Cursor); err != nil || len(digits) != hashed/2 {
 			return p, &locks.CursorError{Cursor: r.Cursor}
 		}
-		from = append(from, r.Cursor+"0"...) // behind every name of these digits, which a slash follows
+		from = append(from, r.Cursor+"0"...) // behind all keys of these digits
 	}
 	count := min(cmp.Or(max(r.Count, 0), listCount), listMost)
 	var answer rangeResponse
@@ -94,34 +113,31 @@ func (s *Store) page(ctx context.Context, r locks.ListRequest) (p page, err erro
 	pattern, _, _ := glob.Parse(cmp.Or(r.Match, "*")) // one with an open class is read as Redis does
 	for i := range answer.Kvs {
 		kv := &answer.Kvs[i]
-		k, ok := s.keys().parseLock(kv.Key)
+		k, kind, ok := s.keys().parseLock(kv.Key)
 		if !ok {
 			continue
 		}
 		if answer.More {
 			p.cursor = string(kv.Key[len(prefix):][:hashed])
 		}
-		if r.DB != locks.AllDBs && k.DB != r.DB || !pattern.Matches(k.Name) {
+		if r.DB != locks.AllDBs && k.DB != r.DB || !pattern.Matches(k.Name) || kind == isIntent {
 			continue
 		}
-		v, err := s.viewOf(k, kv, answer.Header.Revision)
-		if err != nil {
-			return p, err
+		last := len(p.names) - 1
+		if last < 0 || p.names[last] != k {
+			p.names, p.views, p.read = append(p.names, k), append(p.views, nil), append(p.read, kind == isReader)
+			last++
 		}
-		p.names, p.views = append(p.names, k), append(p.views, v)
+		if kind == isName {
+			if p.views[last], err = s.viewOf(k, kv, answer.Header.Revision); err != nil {
+				return p, err
+			}
+		}
 	}
-	return p, nil
-}
-
-// viewOf is a name as one key shows it.
-func (s *Store) viewOf(k locks.Key, kv *keyValue, revision int64) (*view, error) {
-	rec, mod, err := decode[record](kv)
-	if err != nil {
-		return nil, err
+	if last := len(p.names) - 1; answer.More && last >= 0 && p.views[last] == nil { // its own key may be behind these
+		p.views[last], err = s.read(ctx, question{op: "LOCKCTL", key: p.names[last]}, s.limit(0))
 	}
-	v := &view{sure: true, now: s.Now(), mod: mod}
-	s.memory.learn(k, rec, mod, revision, nil, v)
-	return v, nil
+	return p, err
 }
 
 // List implements locks.Inspector.
@@ -132,7 +148,13 @@ func (s *Store) List(ctx context.Context, r locks.ListRequest) (locks.Listing, e
 	}
 	l := locks.Listing{Cursor: p.cursor}
 	for i, v := range p.views {
-		if len(v.holds) > 0 {
+		if p.read[i] {
+			held, err := s.Holdings(ctx, p.names[i:i+1])
+			if err != nil {
+				return locks.Listing{}, err
+			}
+			l.Held = append(l.Held, held...)
+		} else if len(v.holds) > 0 {
 			l.Held = append(l.Held, s.holding(p.names[i], v))
 		}
 	}
@@ -160,32 +182,73 @@ func (s *Store) Holdings(ctx context.Context, names []locks.Key) (held []locks.H
 	for some := range slices.Chunk(names, readMost) {
 		var t txnRequest
 		for _, k := range some {
-			t.Success = append(t.Success, requestOp{Range: &rangeRequest{Key: s.keys().lock(k)}})
+			readers := s.readersRange(k)
+			t.Success = append(t.Success, requestOp{Range: &rangeRequest{Key: s.keys().lock(k)}}, requestOp{Range: &readers})
 		}
 		var r txnResponse
 		if err := s.client.call(ctx, s.limit(0), "kv/txn", t, &r); err != nil {
 			return nil, named(err, "LOCKCTL", some[0].Name)
 		}
 		for i, k := range some {
-			kv, err := r.at(i)
+			key, err := r.at(2 * i)
+			readers, alsoErr := r.at(2*i + 1)
+			if err := errors.Join(err, alsoErr); err != nil {
+				return nil, err
+			}
+			v, err := s.viewOf(k, key.first(), r.Header.Revision)
 			if err != nil {
 				return nil, err
 			}
-			v, err := s.viewOf(k, kv, r.Header.Revision)
-			if err != nil {
+			if v.beside.readers, err = s.readings(k, readers, r.Header.Revision); err != nil {
 				return nil, err
 			}
-			if len(v.holds) > 0 {
-				held = append(held, s.holding(k, v))
+			if h := s.holding(k, v); h.Owner != "" || h.Readers > 0 {
+				held = append(held, h)
 			}
 		}
 	}
 	return held, nil
 }
 
-// Force implements locks.Inspector.
+// Force implements locks.Inspector. It takes a name away from who has it for itself; if there is none, from all that read it, or with a fence
+// from who reads it under that one, and returns what one of these had.
 func (s *Store) Force(ctx context.Context, k locks.Key, fence int64) (was locks.Holding, held bool, err error) {
-	defer s.host.Lines.Wake(k)
+	was, held, err = s.force(ctx, k, fence)
+	if err != nil || held {
+		return was, held, err
+	}
+	for {
+		v, err := s.read(ctx, question{op: "LOCKCTL", key: k, beside: true}, s.limit(0))
+		if err != nil {
+			return was, held, err
+		}
+		taken := 0
+		var others error // of readers with another fence
+		for _, r := range v.readBy() {
+			reading, read, err := s.force(ctx, locks.Holder{Key: k, Owner: r.Owner}.Reading().Key, fence)
+			switch other := (*locks.OtherGrantError)(nil); {
+			case errors.As(err, &other):
+				others = err
+			case err != nil:
+				return was, held, err
+			case read:
+				n := was.Readers
+				was, held, taken = reading, true, taken+1
+				was.Key, was.Readers = k, n+1
+			}
+		}
+		if !v.beside.more || taken == 0 {
+			if held {
+				others = nil
+			}
+			return was, held, others
+		}
+	}
+}
+
+// force is Force of one lock.
+func (s *Store) force(ctx context.Context, k locks.Key, fence int64) (was locks.Holding, held bool, err error) {
+	defer s.host.Lines.Wake(k.Whole())
 	defer s.busy.begin(k)()
 	_, err = s.change(ctx, question{op: "LOCKCTL", key: k}, func(v *view) (*write, error) {
 		if held = len(v.holds) > 0; !held {

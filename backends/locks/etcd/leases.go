@@ -126,11 +126,14 @@ func (s *Store) getFloor(ctx context.Context, limit time.Duration) (base, mod in
 	if r.Succeeded {
 		return f.set(fresh, r.Header.Revision), r.Header.Revision, nil
 	}
-	kv, err := r.at(0)
-	if err != nil || kv == nil {
-		return 0, 0, errors.Join(err, errFloor)
+	found, err := r.at(0)
+	if err != nil {
+		return 0, 0, err
 	}
-	return f.learn(kv)
+	if len(found.Kvs) == 0 {
+		return 0, 0, errFloor
+	}
+	return f.learn(found.first())
 }
 
 // set notes a floor, and which revision wrote it.

@@ -68,8 +68,8 @@ type writing struct {
 	ids   []string // of the holds whose ends it moved
 }
 
-// learn notes a record, or that there is none, as it was at a revision, and fills in what v shows of it. w is nil unless
-// this proxy has just written it.
+// learn notes a record, or that there is none, as it was at a revision, and fills in what v shows of it; v may be nil if there is none. w is nil
+// unless this proxy has just written it.
 func (m *memory) learn(k locks.Key, rec *record, mod, at int64, w *writing, v *view) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

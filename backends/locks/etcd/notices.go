@@ -23,10 +23,11 @@ func (s *Store) Post(ctx context.Context, r locks.PostRequest) (all []locks.Noti
 	if err := s.client.call(ctx, s.limit(0), "kv/txn", txnRequest{Success: []requestOp{op, {Range: &list}}}, &t); err != nil {
 		return nil, named(err, "LOCKCTL", "")
 	}
-	if _, err := t.at(1); err != nil {
+	found, err := t.at(1)
+	if err != nil {
 		return nil, err
 	}
-	for _, kv := range t.Responses[1].Range.Kvs {
+	for _, kv := range found.Kvs {
 		all = append(all, locks.Notice{ID: strings.TrimPrefix(string(kv.Key), s.keys().notices()), Text: string(kv.Value)})
 	}
 	return all, nil

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -101,24 +102,59 @@ type keys struct{ prefix string }
 
 const hashed = 16 // hex digits in front of a name, in whose order names are listed
 
-// lock is the key of a name. The digits in front make a cursor short.
+// What follows the digits in the key of a name, of one who reads it, and of a writer who waits for those. All are below a zero, and so
+// below the digits that follow in the order of keys.
+const (
+	isName   = '/'
+	isReader = '+'
+	isIntent = '-'
+)
+
+// digits are those of a name.
+func (k keys) digits(at locks.Key) string {
+	sum := sha256.Sum256([]byte(strconv.Itoa(at.DB) + ":" + at.Name))
+	return k.locks() + hex.EncodeToString(sum[:])[:hashed]
+}
+
+// lock is the key of a name, or of one who reads it. The digits in front make a cursor short.
 func (k keys) lock(at locks.Key) []byte {
-	name := strconv.Itoa(at.DB) + ":" + at.Name
-	sum := sha256.Sum256([]byte(name))
-	return []byte(k.locks() + hex.EncodeToString(sum[:])[:hashed] + "/" + name)
+	if at.Reader != "" {
+		return []byte(k.readers(at) + digest(at, at.Reader, ""))
+	}
+	return []byte(k.digits(at) + string(isName) + strconv.Itoa(at.DB) + ":" + at.Name)
+}
+
+// readers is what the keys of all who read a name begin with. The length in it tells the name from what follows.
+func (k keys) readers(at locks.Key) string {
+	return k.digits(at) + string(isReader) + strconv.Itoa(at.DB) + ":" + strconv.Itoa(len(at.Name)) + ":" + at.Name + "/"
+}
+
+func (k keys) intent(at locks.Key) []byte {
+	return []byte(k.digits(at) + string(isIntent) + strconv.Itoa(at.DB) + ":" + at.Name)
 }
 
 func (k keys) locks() string { return k.prefix + "/lock/" }
 
-// parseLock reads what lock wrote.
-func (k keys) parseLock(key []byte) (at locks.Key, ok bool) {
+// parseLock reads what lock, readers and intent wrote: the name, and what the key is of it.
+func (k keys) parseLock(key []byte) (at locks.Key, kind byte, ok bool) {
 	rest, ours := strings.CutPrefix(string(key), k.locks())
-	if !ours || len(rest) <= hashed || rest[hashed] != '/' {
-		return at, false
+	if !ours || len(rest) <= hashed {
+		return at, 0, false
 	}
+	kind = rest[hashed]
 	db, name, found := strings.Cut(rest[hashed+1:], ":")
 	n, err := strconv.Atoi(db)
-	return locks.Key{DB: n, Name: name}, found && err == nil && name != ""
+	if kind == isReader && found {
+		var length string
+		length, name, _ = strings.Cut(name, ":")
+		of, alsoErr := strconv.Atoi(length)
+		if err = errors.Join(err, alsoErr); err != nil || of < 0 || of >= len(name) {
+			return at, 0, false
+		}
+		name = name[:of]
+	}
+	ok = found && err == nil && name != "" && (kind == isName || kind == isReader || kind == isIntent)
+	return locks.Key{DB: n, Name: name}, kind, ok
 }
 
 // Keys beside that of a name: of the grant released last, of the last grant of an owner, of a change that is done once, of a request, and of
@@ -140,7 +176,7 @@ func tagOf(h locks.Holder, r string) string { return digest(h.Key, h.Owner, r) }
 // digest tells apart what it is of.
 func digest(at locks.Key, owner, req string) string {
 	b := binary.AppendVarint(nil, int64(at.DB))
-	for _, part := range []string{at.Name, owner, req} {
+	for _, part := range []string{at.Name, at.Reader, owner, req} {
 		b = append(binary.AppendUvarint(b, uint64(len(part))), part...)
 	}
 	sum := sha256.Sum256(b)
@@ -159,6 +195,8 @@ type view struct {
 	granted int64 // the revision of the owner's last grant, if it named itself
 	req     *requested
 	reqMod  int64
+
+	beside beside
 
 	sure   bool // it was read; else it is what is remembered
 	resent bool // the change that is being decided may have been made before what is seen
@@ -238,7 +276,10 @@ func (v *view) refusal() locks.Decision {
 
 // notHeld is the error of a RENEW or an UNLOCK of an owner that does not have the grant.
 func (v *view) notHeld(owner string) error {
-	if len(v.holds) > 0 && string(v.rec.Owner) != owner {
+	switch own := v.beside.own; {
+	case own != nil && own.held(owner, 0):
+		return locks.ErrOnlyReads
+	case len(v.holds) > 0 && string(v.rec.Owner) != owner:
 		return &locks.NotOwnerError{Remaining: v.remaining()}
 	}
 	return locks.ErrLost

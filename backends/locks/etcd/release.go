@@ -26,7 +26,7 @@ func (s *Store) Release(ctx context.Context, r locks.UnlockRequest) (holdsLeft i
 	if r.Req != "" {
 		u.tag = tagOf(h, r.Req)
 	}
-	defer s.host.Lines.Wake(r.Key)
+	defer s.host.Lines.Wake(r.Whole())
 	defer s.busy.begin(r.Key)() // after the session was told
 	d, err := s.change(ctx, question{op: "UNLOCK", key: r.Key, owner: r.Owner, tag: u.tag, ttl: s.opts.MaxTTL}, u.decide)
 	if few := (*locks.QuorumError)(nil); errors.As(err, &few) && few.Nodes == 0 {
@@ -138,5 +138,5 @@ func (s *Store) GiveBack(h locks.Holder, fence int64, ids []string) {
 		s.undoLater(h.Key, ids...)
 		return
 	}
-	s.host.Lines.Wake(h.Key)
+	s.host.Lines.Wake(h.Whole())
 }

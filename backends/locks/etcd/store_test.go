@@ -267,6 +267,16 @@ func TestLimits(t *testing.T) {
 	if left, err := s[1].Unlock(t.Context(), locks.UnlockRequest{Key: k, Owner: r.Owner, Fence: g.Fence, Req: r.Req}); err != nil || left != 0 {
 		t.Errorf("UNLOCK: %d, %v", left, err)
 	}
+	r.Shared = true
+	for range 2 {
+		g = lock(t, s[0], r)
+	}
+	if in, err := s[1].Inspect(t.Context(), k); err != nil || len(in.Readers) != 1 || in.Readers[0].Owner != r.Owner || g.Owner != r.Owner {
+		t.Errorf("%d readers, %v", len(in.Readers), err)
+	}
+	if left, err := s[1].Unlock(t.Context(), locks.UnlockRequest{Key: k, Owner: r.Owner, Req: r.Req, Shared: true}); err != nil || left != 0 {
+		t.Errorf("UNLOCK of a reader: %d, %v", left, err)
+	}
 }
 
 // TestContended: of many who want a name at once through several proxies, one has it at a time.

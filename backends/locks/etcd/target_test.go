@@ -36,12 +36,18 @@ func TestLockKeys(t *testing.T) {
 	t.Parallel()
 	k := keys{"p"}
 	for _, at := range []locks.Key{{Name: "a"}, {DB: 12, Name: "a:b/c\x00\xff"}, {DB: -1, Name: ":"}} {
-		if got, ok := k.parseLock(k.lock(at)); !ok || got != at {
-			t.Errorf("%+v is read as %+v, %t", at, got, ok)
+		reading := locks.Holder{Key: at, Owner: "r/\x00"}.Reading().Key
+		for kind, key := range map[byte][]byte{isName: k.lock(at), isReader: k.lock(reading), isIntent: k.intent(at)} {
+			if got, is, ok := k.parseLock(key); !ok || got != at || is != kind {
+				t.Errorf("%q is read as %+v, %c, %t", key, got, is, ok)
+			}
+		}
+		if prefix := k.readers(at); !strings.HasPrefix(string(k.lock(reading)), prefix) || strings.HasPrefix(string(k.lock(at)), prefix) || strings.HasPrefix(k.readers(locks.Key{DB: at.DB, Name: at.Name + "/"}), prefix) {
+			t.Errorf("%q is not what readers of %+v have, and nobody else", prefix, at)
 		}
 	}
-	for _, text := range []string{"", "p/lock/", "p/lock/0123456789abcdef", "p/lock/0123456789abcdef/0", "p/lock/0123456789abcdef/0:", "p/lock/0123456789abcdef/x:a", "q/lock/0123456789abcdef/0:a"} {
-		if _, ok := k.parseLock([]byte(text)); ok {
+	for _, text := range []string{"", "p/lock/", "p/lock/0123456789abcdef", "p/lock/0123456789abcdef/0", "p/lock/0123456789abcdef/0:", "p/lock/0123456789abcdef/x:a", "p/lock/0123456789abcdef+0:5:a/x", "p/lock/0123456789abcdef+0:a", "p/lock/0123456789abcdef.0:a", "q/lock/0123456789abcdef/0:a"} {
+		if _, _, ok := k.parseLock([]byte(text)); ok {
 			t.Errorf("%q is read as a name", text)
 		}
 	}

@@ -21,10 +21,11 @@ type cutNote struct {
 	DB    int    `json:"db"`
 	Name  []byte `json:"name"`
 	Owner []byte `json:"owner"`
+	Reads bool   `json:"reads,omitempty"`
 }
 
 func newCut(h locks.Holder) *cutNote {
-	return &cutNote{DB: h.DB, Name: []byte(h.Name), Owner: []byte(h.Owner)}
+	return &cutNote{DB: h.DB, Name: []byte(h.Name), Owner: []byte(h.Owner), Reads: h.Reader != ""}
 }
 
 // Sources implements locks.Notifier: etcd is one, whichever member tells.
@@ -96,10 +97,10 @@ func (s *Store) listen(ctx context.Context, source *locks.Source) error {
 	return errors.New("nobody waits")
 }
 
-// released takes the word that the key of a name was removed. The revision of that is above the one of the grant, and
-// under the one of the next.
+// released takes the word that the key of a name was removed, or that of a reader or an intent. The revision of that is above the one of the
+// grant, and under the one of the next.
 func (s *Store) released(source *locks.Source, e *watchEvent) {
-	k, ok := s.keys().parseLock(e.KV.Key)
+	k, kind, ok := s.keys().parseLock(e.KV.Key)
 	if !ok {
 		return
 	}
@@ -107,7 +108,11 @@ func (s *Store) released(source *locks.Source, e *watchEvent) {
 	if err != nil || rec == nil {
 		return
 	}
-	if h := (locks.Holder{Key: k, Owner: string(rec.Owner)}); s.host.Keepalive.Keeps(h, rec.fence(mod)) {
+	h := locks.Holder{Key: k, Owner: string(rec.Owner)}
+	if kind == isReader {
+		h = h.Reading()
+	}
+	if kind != isIntent && s.host.Keepalive.Keeps(h, rec.fence(mod)) {
 		s.host.Keepalive.RecheckIn(cutPause, h, true) // unless it is being given back here
 	}
 	source.Released(k, rec.Base+e.KV.Mod, locks.Freed)
@@ -121,7 +126,11 @@ const cutPause = 5 * time.Millisecond
 func (s *Store) wasCut(e *watchEvent) {
 	var c cutNote
 	if json.Unmarshal(e.KV.Value, &c) == nil {
-		s.host.Keepalive.RecheckIn(cutPause, locks.Holder{Key: locks.Key{DB: c.DB, Name: string(c.Name)}, Owner: string(c.Owner)}, true)
+		h := locks.Holder{Key: locks.Key{DB: c.DB, Name: string(c.Name)}, Owner: string(c.Owner)}
+		if c.Reads {
+			h = h.Reading()
+		}
+		s.host.Keepalive.RecheckIn(cutPause, h, true)
 	}
 }
 

@@ -42,6 +42,7 @@ type putRequest struct {
 
 type deleteRequest struct {
 	Key []byte `json:"key"`
+	End []byte `json:"range_end,omitempty"`
 }
 
 type requestOp struct {
@@ -50,16 +51,22 @@ type requestOp struct {
 	Delete *deleteRequest `json:"request_delete_range,omitempty"`
 }
 
-// A compare holds if a key was written last by this revision; 0: there is none.
+// A compare holds if a key, or each of a range, was written last by this revision, or before it; 0: there is none.
 type compare struct {
 	Result string `json:"result"`
 	Target string `json:"target"`
 	Key    []byte `json:"key"`
+	End    []byte `json:"range_end,omitempty"`
 	Mod    int64  `json:"mod_revision,string"`
 }
 
 func modIs(key []byte, revision int64) compare {
 	return compare{Result: "EQUAL", Target: "MOD", Key: key, Mod: revision}
+}
+
+// noneSince holds if no key from one to another was written behind this revision.
+func noneSince(from, to []byte, revision int64) compare {
+	return compare{Result: "LESS", Target: "MOD", Key: from, End: to, Mod: revision + 1}
 }
 
 type txnRequest struct {
@@ -76,15 +83,20 @@ type txnResponse struct {
 	} `json:"responses"`
 }
 
-// at is what a range in the answer found first; nil: nothing.
-func (r *txnResponse) at(i int) (*keyValue, error) {
+// at is what a range in the answer found.
+func (r *txnResponse) at(i int) (*rangeResponse, error) {
 	if i >= len(r.Responses) || r.Responses[i].Range == nil {
 		return nil, errors.New("an answer of etcd lacks what was asked for")
 	}
-	if kvs := r.Responses[i].Range.Kvs; len(kvs) > 0 {
-		return &kvs[0], nil
+	return r.Responses[i].Range, nil
+}
+
+// first is what a range found first; nil: nothing.
+func (r *rangeResponse) first() *keyValue {
+	if len(r.Kvs) == 0 {
+		return nil
 	}
-	return nil, nil
+	return &r.Kvs[0]
 }
 
 type leaseRequest struct {

@@ -1,0 +1,218 @@
+package etcd
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+)
+
+// A reader has a lock of its own, see locks.Key, and so a key of its own. The keys of all who read a name are one range. Who would have
+// the name in one way sees who has it in the other, and its transaction does nothing if that has changed since: for a reader the
+// key of the name, for a writer the range. Who has ended for it is removed in the same transaction, so that no renewal brings it back.
+
+// A beside is what else of a name a decision sees.
+type beside struct {
+	writer *view // for who would read it: who has it for itself
+	intent *view // a writer that waits for those who read it
+
+	readers []*view // for who would write it: who reads it, at most locks.MaxReaders
+	more    bool    // there are more of them
+	at      int64   // the revision at which these were read; 0: they were not, and there should be none
+	own     *view   // the lock by which the owner of the question reads; nil: it was not read
+}
+
+// intentKey is what the memory keeps an intent under. No name is empty.
+func intentKey(k locks.Key) locks.Key { return locks.Key{DB: k.DB, Reader: k.Name} }
+
+// remembered is what a question sees without asking etcd.
+func (s *Store) remembered(q question) *view {
+	now := s.Now()
+	v := s.memory.view(q.key, now)
+	if q.beside {
+		v.beside.intent = s.memory.view(intentKey(q.key), now)
+		if q.key.Reader != "" {
+			v.beside.writer = s.memory.view(q.key.Whole(), now)
+		}
+	}
+	return v
+}
+
+// besideParts are what a question reads beside the lock that it is about.
+func (s *Store) besideParts(q question) (all []part) {
+	k, whole := s.keys(), q.key.Whole()
+	one := func(key []byte, of locks.Key, put func(*view, *view)) {
+		all = append(all, part{rangeRequest{Key: key}, func(v *view, found *rangeResponse, at int64) error {
+			x, err := s.viewOf(of, found.first(), at)
+			put(v, x)
+			return err
+		}})
+	}
+	if q.key.Reader == "" && q.owner != "" {
+		reading := locks.Holder{Key: whole, Owner: q.owner}.Reading().Key
+		one(k.lock(reading), reading, func(v, x *view) { v.beside.own = x })
+	}
+	if !q.beside {
+		return all
+	}
+	one(k.intent(whole), intentKey(whole), func(v, x *view) { v.beside.intent = x })
+	if q.key.Reader != "" {
+		one(k.lock(whole), whole, func(v, x *view) { v.beside.writer = x })
+		return all
+	}
+	return append(all, part{s.readersRange(whole), func(v *view, found *rangeResponse, at int64) (err error) {
+		v.beside.at, v.beside.more = at, found.More
+		v.beside.readers, err = s.readings(whole, found, at)
+		return err
+	}})
+}
+
+// readersRange asks for those who read a name.
+func (s *Store) readersRange(k locks.Key) rangeRequest {
+	prefix := s.keys().readers(k)
+	return rangeRequest{Key: []byte(prefix), End: after(prefix), Limit: locks.MaxReaders}
+}
+
+// readings are the locks of those who read a name.
+func (s *Store) readings(k locks.Key, found *rangeResponse, at int64) (all []*view, err error) {
+	for i := range found.Kvs {
+		rec, mod, err := decode[record](&found.Kvs[i])
+		if err != nil {
+			return nil, err
+		}
+		v := &view{sure: true, now: s.Now(), mod: mod}
+		s.memory.learn(locks.Holder{Key: k, Owner: string(rec.Owner)}.Reading().Key, rec, mod, at, nil, v)
+		all = append(all, v)
+	}
+	return all, nil
+}
+
+// moreReaders is when to look again where those that were read have ended, and there are more.
+const moreReaders = time.Second
+
+// inTheWay is the refusal of an owner that does not have the lock, if others keep it from that in the other way.
+func (v *view) inTheWay(reads bool, owner string) (refused locks.Decision, is bool) {
+	b := &v.beside
+	if reads {
+		switch {
+		case len(b.writer.holds) > 0 && !b.writer.held(owner, 0):
+			return b.writer.refusal(), true
+		case len(b.intent.holds) > 0 && !b.intent.held(owner, 0):
+			return locks.Decision{Remaining: b.intent.rest(), Why: locks.Intent}, true
+		}
+		return refused, false
+	}
+	for _, r := range b.readers {
+		if left := r.remaining(); len(r.holds) > 0 && !r.held(owner, 0) && left > refused.Remaining {
+			refused = locks.Decision{Holder: string(r.rec.Owner), Remaining: left, Why: locks.Readers}
+		}
+	}
+	if refused.Why != locks.Readers && b.more {
+		refused = locks.Decision{Remaining: moreReaders, Why: locks.Readers}
+	}
+	is = refused.Why == locks.Readers
+	if is && b.own != nil && b.own.held(owner, 0) {
+		refused.Why = locks.Upgrade
+	}
+	return refused, is
+}
+
+// keepApart has a transaction grant nothing if the other way to have the name is not as v shows it, and remove what has ended there.
+func (s *Store) keepApart(q question, v *view, w *write, t *txnRequest) {
+	k, b, whole := s.keys(), &v.beside, q.key.Whole()
+	remove := func(from, to []byte) {
+		t.Success = append(t.Success, requestOp{Delete: &deleteRequest{Key: from, End: to}})
+	}
+	if q.key.Reader != "" {
+		t.Compare = append(t.Compare, modIs(k.lock(whole), b.writer.mod), modIs(k.intent(whole), b.intent.mod))
+		if b.writer.mod != 0 && len(b.writer.holds) == 0 {
+			remove(k.lock(whole), nil)
+			w.ended = append(w.ended, whole)
+		}
+		return
+	}
+	readers := s.readersRange(whole)
+	t.Compare = append(t.Compare, noneSince(readers.Key, readers.End, b.at))
+	if b.intent.held(q.owner, 0) {
+		remove(k.intent(whole), nil)
+		w.ended = append(w.ended, intentKey(whole))
+	}
+	ended := false
+	for _, r := range b.readers {
+		if len(r.holds) == 0 {
+			ended = true
+			w.ended = append(w.ended, locks.Holder{Key: whole, Owner: string(r.rec.Owner)}.Reading().Key)
+		}
+	}
+	switch own := k.lock(locks.Holder{Key: whole, Owner: q.owner}.Reading().Key); {
+	case !ended:
+	case b.own != nil && b.own.held(q.owner, 0):
+		remove(readers.Key, own)
+		remove(append(own, 0), readers.End)
+	default:
+		remove(readers.Key, readers.End)
+	}
+}
+
+// keepOut leaves word that a writer waits for readers, so that no others are let in. It grants nothing: without it that is unfair, and no
+// more.
+func (s *Store) keepOut(ctx context.Context, a *acquisition) {
+	intent := a.intent
+	if a.decision.Why != locks.Readers || a.KeepOut <= 0 || len(intent.holds) > 0 && !intent.held(a.Owner, 0) {
+		return
+	}
+	limit, key := s.limit(0), s.keys().intent(a.Key)
+	base, _, err := s.getFloor(ctx, limit)
+	if err != nil {
+		return
+	}
+	lease, err := s.lease(ctx, limit, a.KeepOut)
+	if err != nil {
+		return
+	}
+	rec := &record{Owner: []byte(a.Owner), Base: base, Holds: []hold{newHold(s.opts.Random.ID(), "", a.KeepOut)}}
+	var r txnResponse
+	err = s.client.call(ctx, limit, "kv/txn", txnRequest{
+		Compare: []compare{modIs(key, intent.mod)},
+		Success: []requestOp{{Put: &putRequest{Key: key, Value: encode(rec), Lease: lease}}},
+	}, &r)
+	if err == nil && r.Succeeded {
+		s.memory.learn(intentKey(a.Key), rec, r.Header.Revision, r.Header.Revision, nil, &view{now: s.Now()})
+	}
+}
+
+// LetIn implements locks.Store.
+func (s *Store) LetIn(h locks.Holder) {
+	now := s.Now()
+	s.later(&chore{at: now, until: now + locks.KeepOutFor, do: func(ctx context.Context) error {
+		defer s.host.Lines.Wake(h.Whole())
+		limit, key := s.limit(0), s.keys().intent(h.Whole())
+		var found rangeResponse
+		if err := s.client.call(ctx, limit, "kv/range", rangeRequest{Key: key}, &found); err != nil {
+			return err
+		}
+		v, err := s.viewOf(intentKey(h.Key), found.first(), found.Header.Revision)
+		if err != nil || v.rec == nil || string(v.rec.Owner) != h.Owner {
+			return err
+		}
+		return s.client.call(ctx, limit, "kv/txn", txnRequest{
+			Compare: []compare{modIs(key, v.mod)},
+			Success: []requestOp{{Delete: &deleteRequest{Key: key}}},
+		}, &txnResponse{})
+	}})
+}
+
+// readBy are those who read a name: the ones whose leases end last come first.
+func (v *view) readBy() (all []locks.ReadBy) {
+	for _, r := range v.beside.readers {
+		if len(r.holds) > 0 {
+			all = append(all, locks.ReadBy{Owner: string(r.rec.Owner), Remaining: r.remaining()})
+		}
+	}
+	slices.SortFunc(all, func(a, b locks.ReadBy) int {
+		return cmp.Or(cmp.Compare(b.Remaining, a.Remaining), cmp.Compare(a.Owner, b.Owner))
+	})
+	return all
+}
