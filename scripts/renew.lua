@@ -36,10 +36,10 @@ for i = 14, #ARGV do
     given = given + 1
   end
 end
+if not h and (not repair or #named == 0 or (seen and seen > fence) or noted == 1) then return refusal or {0, '', 0, 0} end
 local other, e, its = rival(owner, grant)
 if other then return refusal or {0, other, e - now, its or 0} end
 if not h then
-  if not repair or #named == 0 or (seen and seen > fence) or noted == 1 then return refusal or {0, '', 0, 0} end
   local name
   if KEYS[4] then
     name = tonumber(redis.call('HMGET', beside('fence:'), 'c')[1] or '0')

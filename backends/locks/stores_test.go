@@ -20,8 +20,25 @@ import (
 // patient is a node timeout for tests that are not about time: this machine may be busy.
 const patient = 5 * time.Second
 
-// onEach runs a test with a Service on each Store: on three real lock nodes, on a real etcd, and in memory, where time is virtual.
+// onEach runs a test with a Service on each Store: those of onLimiting, and a real etcd.
 func onEach(t *testing.T, o locks.Options, test func(t *testing.T, s *locks.Service)) {
+	onLimiting(t, o, test)
+	t.Run("etcd", func(t *testing.T) {
+		t.Parallel()
+		target, err := etcd.Parse(redistest.EtcdURL(redistest.StartEtcd(t, 1), ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		st, err := etcd.New(etcd.Options{Target: target, NodeTimeout: patient, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, serve(t, st, o))
+	})
+}
+
+// onLimiting runs a test with Services whose Stores know permits: on three real lock nodes, and in memory, where time is virtual.
+func onLimiting(t *testing.T, o locks.Options, test func(t *testing.T, s *locks.Service)) {
 	t.Parallel()
 	t.Run("quorum", func(t *testing.T) {
 		t.Parallel()
@@ -40,18 +57,6 @@ func onEach(t *testing.T, o locks.Options, test func(t *testing.T, s *locks.Serv
 		s := serve(t, st, o)
 		eventually(t, "all nodes vote", func() bool { return s.Stats().Voting == len(nodes) })
 		test(t, s)
-	})
-	t.Run("etcd", func(t *testing.T) {
-		t.Parallel()
-		target, err := etcd.Parse(redistest.EtcdURL(redistest.StartEtcd(t, 1), ""))
-		if err != nil {
-			t.Fatal(err)
-		}
-		st, err := etcd.New(etcd.Options{Target: target, NodeTimeout: patient, Log: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		test(t, serve(t, st, o))
 	})
 	t.Run("memory", func(t *testing.T) {
 		t.Parallel()

@@ -32,7 +32,7 @@ var Reading = []Mutant{
 		Breaks: "a renewal puts no writer back where another owner reads",
 		Rare:   true,
 		Units:  sharedScriptTests,
-		Edits:  []Edit{{"scripts/renew.lua", "    other, e = reader(owner)\n", ""}},
+		Edits:  []Edit{{"scripts/prologue.lua", "if not KEYS[4] then return reader(owner) end", "if not KEYS[4] then return end"}},
 	},
 	{
 		Name:   "reader-back-beside-a-writer",
@@ -40,8 +40,8 @@ var Reading = []Mutant{
 		Rare:   true,
 		Units:  sharedScriptTests,
 		Edits: []Edit{
-			{"scripts/renew.lua", "    other, e, its = writer(owner)\n", "    writer(owner)\n"},
-			{"scripts/renew.lua", "if not other and name > fence then", "if false then"},
+			{"scripts/prologue.lua", "local other, e, its = writer(owner)\n  local seat", "local other, e, its\n  local seat"},
+			{"scripts/renew.lua", "if name > fence then", "if false then"},
 		},
 	},
 	{
@@ -49,14 +49,14 @@ var Reading = []Mutant{
 		Breaks: "nor where a later fence of the name was seen: a writer may have come and gone",
 		Rare:   true,
 		Units:  sharedScriptTests,
-		Edits:  []Edit{{"scripts/renew.lua", "if not other and name > fence then", "if false then"}},
+		Edits:  []Edit{{"scripts/renew.lua", "if name > fence then", "if false then"}},
 	},
 	{
 		Name:   "name-of-the-writer-in-the-way",
 		Breaks: "the refusal of a renewal names the writer; the fence alone would refuse it as well",
 		Rare:   true,
 		Units:  sharedScriptTests,
-		Edits:  []Edit{{"scripts/renew.lua", "    other, e, its = writer(owner)\n", "    writer(owner)\n"}},
+		Edits:  []Edit{{"scripts/prologue.lua", "local other, e, its = writer(owner)\n  local seat", "local other, e, its\n  local seat"}},
 	},
 	{
 		Name:    "fence-of-its-own-counter",
@@ -111,7 +111,7 @@ var Reading = []Mutant{
 		Breaks: "also where the owner enters its reading again",
 		Rare:   true,
 		Units:  sharedScriptTests,
-		Edits:  []Edit{{"scripts/acquire.lua", "  writer(owner) -- for the mark: the fence of the owner's own record may be told\n", ""}},
+		Edits:  []Edit{{"scripts/acquire.lua", "  local other, e, its = rival(owner, h.grant)\n  if other then return {0, other, e - now, its or 0} end\n", ""}},
 	},
 	{
 		Name:   "reading-at-the-floor",

@@ -211,12 +211,13 @@ func (s *Store) Holdings(ctx context.Context, names []locks.Key) (held []locks.H
 }
 
 // Force implements locks.Inspector. It takes a name away from who has it for itself; if there is none, from all that read it, or with a fence
-// from who reads it under that one, and returns what one of these had.
+// from who reads it under that one, and returns what one of these had, with its reader's key.
 func (s *Store) Force(ctx context.Context, k locks.Key, fence int64) (was locks.Holding, held bool, err error) {
 	was, held, err = s.force(ctx, k, fence)
 	if err != nil || held {
 		return was, held, err
 	}
+	fence = max(fence, 0) // from OfReaders
 	for {
 		v, err := s.read(ctx, question{op: "LOCKCTL", key: k, beside: true}, s.limit(0))
 		if err != nil {
@@ -234,7 +235,7 @@ func (s *Store) Force(ctx context.Context, k locks.Key, fence int64) (was locks.
 			case read:
 				n := was.Readers
 				was, held, taken = reading, true, taken+1
-				was.Key, was.Readers = k, n+1
+				was.Readers = n + 1
 			}
 		}
 		if !v.beside.more || taken == 0 {
