@@ -46,7 +46,7 @@ var permitProfiles = []*simProfile{
 
 var permitActs = []weighted[func(*simClient)]{
 	{6, (*simClient).plain}, {3, (*simClient).reentrant}, {4, (*simClient).session}, {3, (*simClient).resend}, {2, (*simClient).impatient},
-	{1, (*simClient).downgrade}, {1, (*simClient).upgrade}, {2, (*simClient).readTwice}, {1, (*simClient).force}, {2, (*simClient).atOnce},
+	{1, (*simClient).downgrade}, {1, (*simClient).upgrade}, {2, (*simClient).readTwice}, {1, (*simClient).force},
 	{4, (*simClient).seatedTwice}, {3, (*simClient).permitAndRead}, {2, (*simClient).freshPermit},
 }
 
