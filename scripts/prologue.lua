@@ -164,12 +164,21 @@ end
 -- seat_of returns the seat of a grant; nil: it has none.
 local function seat_of(grant) return KEYS[4] and string.match(grant, '/(%d+)$') end
 
--- sitter returns the owner other than this one that has a seat, and the end of its lease; nil: the seat is free.
+-- sitter returns the owner other than this one that has a seat, and the end of its lease; nil: the seat is free. An end beyond
+-- now + max-ttl is set to that, as in holder.
 local function sitter(seat, owner)
   local other = redis.call('HMGET', beside('locks'), seat)[1]
   if not other or other == owner then return end
-  local h = redis.call('HMGET', string.sub(KEYS[1], 1, -1 - #owner) .. other, 'e', 'a') -- the record of its reading
-  if h[1] and tonumber(h[1]) > now and seat_of(h[2]) == seat then return other, math.min(tonumber(h[1]), now + maxttl) end
+  local key = string.sub(KEYS[1], 1, -1 - #owner) .. other -- the record of its reading
+  local h = redis.call('HMGET', key, 'e', 'a')
+  local e = tonumber(h[1] or '0')
+  if e <= now or seat_of(h[2]) ~= seat then return end
+  if e > now + maxttl then
+    e = now + maxttl
+    redis.call('HSET', key, 'e', int(e))
+    redis.call('PEXPIREAT', key, int(e))
+  end
+  return other, e
 end
 
 -- reads has the set of readers follow the record of a reader whose lease ends at e; seat may be nil. It comes before the record: if it may not

@@ -331,3 +331,19 @@ func TestPermitsScript_FullNode(t *testing.T) {
 		t.Errorf("%d keys of permits are left", n)
 	}
 }
+
+// TestPermitsScript_ClockSteppedBack: an owner that has gone does not keep its seat for hours.
+func TestPermitsScript_ClockSteppedBack(t *testing.T) {
+	t.Parallel()
+	s := startSeatNode(t)
+	k := s.reading("alice")
+	s.permit("alice", 0, s.sits("alice", 0, 1))
+	ahead := inMillis(time.Hour)
+	s.n.Do(t, "HSET", k.Lock, "e", ahead, "alice/0", ahead+" "+inMillis(0))
+	s.n.Do(t, "PEXPIREAT", k.Lock, ahead)
+	s.taken(s.sits("bob", 0, 1), "alice", time.Minute)
+	latest := time.Now().Add(61 * time.Second).UnixMilli()
+	if e, left := s.n.Do(t, "HGET", k.Lock, "e").Int(), s.n.Do(t, "PTTL", k.Lock).Int(); e > latest || left > 60_000 {
+		t.Errorf("alice has its seat until %d, and its record stays for %d ms", e, left)
+	}
+}
