@@ -1,0 +1,2 @@
+// Command permits explores.
+package main

@@ -1,0 +1,140 @@
+package main
+
+import "github.com/lockproxy/lockproxy/integration/model/explore"
+
+// Rules are what proxies and nodes do about permits and their seats; those about readers are always there, see the package readers.
+type Rules struct {
+	SeatBar     bool // a node refuses a permit whose seat it has given to another owner, who has it still
+	WritersBar  bool // and one beside another owner's write record
+	ReadersBar  bool // and a writer beside another owner's permit
+	Majority    bool // a permit needs a quorum
+	Settle      bool // it is told when a quorum has stored its fence
+	SameSeat    bool // a node takes over the fence of a LOCK only if its record has the seat that this LOCK proposed
+	SettleBar   bool // where it takes over another seat: not one that is another owner's
+	EntrySeat   bool // a LOCK is told the grant of its owner only if a quorum has that in one seat
+	Seated      bool // and one that asks for a permit only if that grant has a seat
+	Above       bool // a permit's fence is above all that a node has seen
+	Raise       bool // the name's counter becomes a permit's number
+	SettleRaise bool // and its fence that is stored after
+	BesideLock  bool // a node that grants beside the owner's write record lowers no counter for that record any more
+	BesideSet   bool // nor one that stores a permit's fence beside it
+	Release     bool // a release raises its sub-name's counter, or is remembered
+	BackSeat    bool // no permit is put back where its seat is another owner's
+	BackIndex   bool // where one is put back, the seat is its owner's
+	BackWriter  bool // none is put back beside another owner's write record
+	BackReaders bool // no writer beside another owner's permit
+	BackName    bool // and no permit where the name's counter is larger
+	BackOwn     bool // nor where its sub-name's is
+	RenewGrant  bool // a renewal prolongs only the grant that it names
+	InTime      bool // it is told while the validity before runs
+	DropLapsed  bool // a record that has lapsed is removed where its seat is given to another
+	Quarantine  bool // a node that forgot does not vote for the longest ttl
+	Floor       bool // and not before it has its floor
+}
+
+func soundRules() Rules {
+	return Rules{SeatBar: true, WritersBar: true, ReadersBar: true, Majority: true, Settle: true, SameSeat: true, SettleBar: true,
+		EntrySeat: true, Seated: true, Above: true, Raise: true, SettleRaise: true, BesideLock: true, BesideSet: true,
+		Release: true, BackSeat: true, BackIndex: true, BackWriter: true, BackReaders: true, BackName: true, BackOwn: true, RenewGrant: true,
+		InTime: true, DropLapsed: true, Quarantine: true, Floor: true}
+}
+
+// Config bounds a search. Times are ticks; a tick is any wait.
+type Config struct {
+	Rules
+	Kinds    string // a letter an owner, see doc.go
+	TTL      int
+	Drift    int
+	Renewals int  // of each LOCK
+	Losses   int  // how often a node may forget
+	Backs    int  // how often a node's clock may be stepped back
+	Lossy    bool // votes may be lost
+	Ahead    bool // a node has not seen the name, and has stored a larger fence of another one
+
+	locks []lock
+}
+
+// A variant is the sound rules without one.
+type variant struct {
+	name, about string
+	take        func(*Rules)
+	breaks      string  // the promise it costs
+	world       *Config // in which that shows; nil: no search found one
+}
+
+var variants = []variant{
+	{"seat-bar", "a node gives a seat that is another owner's",
+		func(r *Rules) { r.SeatBar = false }, "S", world("pp")},
+	{"writers-bar", "a node grants a permit beside another owner's writer",
+		func(r *Rules) { r.WritersBar = false }, "P", world("pw")},
+	{"readers-bar", "a node lets a writer in beside another owner's permit",
+		func(r *Rules) { r.ReadersBar = false }, "P", world("pw")},
+	{"majority", "a permit needs one node",
+		func(r *Rules) { r.Majority = false }, "S", world("pp")},
+	{"settle", "a permit is told before a quorum has stored its fence",
+		func(r *Rules) { r.Settle = false }, "", nil},
+	{"same-seat", "a node takes over the fence of a LOCK that proposed another seat",
+		func(r *Rules) { r.SameSeat = false }, "S", world("gp")},
+	{"settle-bar", "that seat may be another owner's",
+		func(r *Rules) { r.SameSeat, r.SettleBar = false, false }, "S", world("gp")},
+	{"entry-seat", "a LOCK is told the grant of its owner that a quorum has in several seats",
+		func(r *Rules) { r.EntrySeat = false }, "S", world("tp")},
+	{"seated", "a LOCK that asks for a permit is told a grant without a seat",
+		func(r *Rules) { r.Seated = false }, "K", world("x")},
+	{"above", "a permit has the fence of the name as it stands",
+		func(r *Rules) { r.Above = false }, "F", world("pp")},
+	{"raise", "a permit's number does not become the name's counter",
+		func(r *Rules) { r.Raise = false }, "F1", world("pw")},
+	{"settle-raise", "nor does its fence, where it is stored afterwards",
+		func(r *Rules) { r.SettleRaise = false }, "F1", world("pww")},
+	{"beside-lock", "an undo forgets a writer's fence also if its owner was granted a permit since",
+		func(r *Rules) { r.BesideLock = false }, "", nil},
+	{"beside-settle", "or if a permit's fence was stored since",
+		func(r *Rules) { r.BesideSet = false }, "", nil},
+	{"release", "a release of a permit leaves nothing behind",
+		func(r *Rules) { r.Release = false }, "Z", world("h", renewing)},
+	{"back-seat", "a permit is put back also where its seat is another owner's",
+		func(r *Rules) { r.BackSeat = false }, "", nil},
+	{"back-index", "a permit is put back, and the seat stays whose it was",
+		func(r *Rules) { r.BackIndex = false }, "S", world("hp", renewing)},
+	{"back-writer", "a permit is put back beside another writer",
+		func(r *Rules) { r.BackWriter = false }, "", nil},
+	{"back-readers", "a writer is put back beside another owner's permit",
+		func(r *Rules) { r.BackReaders = false }, "P", world("pw", renewing)},
+	{"back-name", "a permit is put back also where a later fence of the name was seen",
+		func(r *Rules) { r.BackName = false }, "", nil},
+	{"back-own", "or of its sub-name",
+		func(r *Rules) { r.BackOwn = false }, "Z", world("h", renewing)},
+	{"in-time", "a renewal is told also if the validity before has ended",
+		func(r *Rules) { r.InTime = false }, "", nil},
+	{"drop-lapsed", "a record that has lapsed stays where its seat is given to another",
+		func(r *Rules) { r.DropLapsed = false }, "S", world("cp", stepping)},
+	{"quarantine", "a node that forgot votes at once",
+		func(r *Rules) { r.Quarantine = false }, "S", world("pp", losing)},
+	{"floor", "and without its floor",
+		func(r *Rules) { r.Floor = false }, "F", world("pp", losing)},
+}
+
+// world is a small one with these kinds of owners.
+func world(kinds string, more ...func(c *Config)) *Config {
+	c := &Config{Rules: soundRules(), Kinds: kinds, TTL: 1}
+	for _, f := range more {
+		f(c)
+	}
+	return c
+}
+
+func losing(c *Config)   { c.Losses = 1 }
+func stepping(c *Config) { c.Backs = 1 }
+func renewing(c *Config) { c.Renewals, c.TTL = 1, 2 }
+func behind(c *Config)   { c.Ahead = true }
+func lossy(c *Config)    { c.Lossy = true }
+func drifting(c *Config) { c.TTL, c.Drift = 2, 1 }
+
+// rulesOf are the rules that a search may do without; taking one away changes r.
+func rulesOf(r *Rules) (all []explore.Rule) {
+	for _, v := range variants {
+		all = append(all, explore.Rule{Name: v.name, About: v.about, Take: func() { v.take(r) }})
+	}
+	return all
+}
