@@ -151,10 +151,14 @@ func (c *Config) acquire(s *state, k, x int, out emit) {
 	n := s.nodes[k]
 	lapse(c.record(&n, x))
 	there := c.mine(&n, x)
-	if l.writes && c.refuses(&n, x, true, c.ReadersBar) || !l.writes && c.refuses(&n, x, c.WritersBar, false) {
+	look, seat := there == nil || c.LookAgain, l.seat
+	if there != nil {
+		seat = c.seat(there.grant)
+	}
+	if look && c.refuses(&n, x, c.WritersBar || l.writes, c.ReadersBar) {
 		return
 	}
-	if there == nil && c.SeatBar && c.sits(&n, l.seat, l.owner) {
+	if look && c.SeatBar && c.sits(&n, seat, l.owner) {
 		out(*s, c.step(refused, x, k), "")
 		return
 	}
@@ -219,7 +223,7 @@ func (c *Config) settle(s *state, k, x int, out emit) {
 		return
 	}
 	moves := !l.writes && c.seat(r.grant) != l.seat
-	if moves && (c.SameSeat || c.SettleBar && c.sits(m, l.seat, l.owner)) {
+	if moves && (c.SameSeat || c.sits(m, l.seat, l.owner)) {
 		out(t, c.step(otherSeat, x, k), "")
 		return
 	}

@@ -10,7 +10,6 @@ type Rules struct {
 	Majority    bool // a permit needs a quorum
 	Settle      bool // it is told when a quorum has stored its fence
 	SameSeat    bool // a node takes over the fence of a LOCK only if its record has the seat that this LOCK proposed
-	SettleBar   bool // where it takes over another seat: not one that is another owner's
 	EntrySeat   bool // a LOCK is told the grant of its owner only if a quorum has that in one seat
 	Seated      bool // and one that asks for a permit only if that grant has a seat
 	Above       bool // a permit's fence is above all that a node has seen
@@ -28,15 +27,16 @@ type Rules struct {
 	RenewGrant  bool // a renewal prolongs only the grant that it names
 	InTime      bool // it is told while the validity before runs
 	DropLapsed  bool // a record that has lapsed is removed where its seat is given to another
+	LookAgain   bool // a node looks for what is in the way also where it has a record of the owner
 	Quarantine  bool // a node that forgot does not vote for the longest ttl
 	Floor       bool // and not before it has its floor
 }
 
 func soundRules() Rules {
-	return Rules{SeatBar: true, WritersBar: true, ReadersBar: true, Majority: true, Settle: true, SameSeat: true, SettleBar: true,
+	return Rules{SeatBar: true, WritersBar: true, ReadersBar: true, Majority: true, Settle: true, SameSeat: true,
 		EntrySeat: true, Seated: true, Above: true, Raise: true, SettleRaise: true, BesideLock: true, BesideSet: true,
 		Release: true, BackSeat: true, BackIndex: true, BackWriter: true, BackReaders: true, BackName: true, BackOwn: true, RenewGrant: true,
-		InTime: true, DropLapsed: true, Quarantine: true, Floor: true}
+		InTime: true, DropLapsed: true, LookAgain: true, Quarantine: true, Floor: true}
 }
 
 // Config bounds a search. Times are ticks; a tick is any wait.
@@ -72,11 +72,9 @@ var variants = []variant{
 	{"majority", "a permit needs one node",
 		func(r *Rules) { r.Majority = false }, "S", world("pp")},
 	{"settle", "a permit is told before a quorum has stored its fence",
-		func(r *Rules) { r.Settle = false }, "", nil},
-	{"same-seat", "a node takes over the fence of a LOCK that proposed another seat",
+		func(r *Rules) { r.Settle = false }, "F", world("pq", behind)},
+	{"same-seat", "a node takes over the fence of a LOCK that proposed another seat, and so that seat, if it is free",
 		func(r *Rules) { r.SameSeat = false }, "S", world("gp")},
-	{"settle-bar", "that seat may be another owner's",
-		func(r *Rules) { r.SameSeat, r.SettleBar = false, false }, "S", world("gp")},
 	{"entry-seat", "a LOCK is told the grant of its owner that a quorum has in several seats",
 		func(r *Rules) { r.EntrySeat = false }, "S", world("tp")},
 	{"seated", "a LOCK that asks for a permit is told a grant without a seat",
@@ -88,27 +86,35 @@ var variants = []variant{
 	{"settle-raise", "nor does its fence, where it is stored afterwards",
 		func(r *Rules) { r.SettleRaise = false }, "F1", world("pww")},
 	{"beside-lock", "an undo forgets a writer's fence also if its owner was granted a permit since",
-		func(r *Rules) { r.BesideLock = false }, "", nil},
+		func(r *Rules) { r.BesideLock = false }, "F1", world("mw")},
 	{"beside-settle", "or if a permit's fence was stored since",
-		func(r *Rules) { r.BesideSet = false }, "", nil},
+		func(r *Rules) { r.BesideSet = false }, "F1", world("mw")},
 	{"release", "a release of a permit leaves nothing behind",
 		func(r *Rules) { r.Release = false }, "Z", world("h", renewing)},
 	{"back-seat", "a permit is put back also where its seat is another owner's",
-		func(r *Rules) { r.BackSeat = false }, "", nil},
+		func(r *Rules) { r.BackSeat = false }, "S", world("hp", renewing)},
 	{"back-index", "a permit is put back, and the seat stays whose it was",
 		func(r *Rules) { r.BackIndex = false }, "S", world("hp", renewing)},
 	{"back-writer", "a permit is put back beside another writer",
-		func(r *Rules) { r.BackWriter = false }, "", nil},
+		func(r *Rules) { r.BackWriter = false }, "P", world("hw", renewing)},
 	{"back-readers", "a writer is put back beside another owner's permit",
 		func(r *Rules) { r.BackReaders = false }, "P", world("pw", renewing)},
 	{"back-name", "a permit is put back also where a later fence of the name was seen",
 		func(r *Rules) { r.BackName = false }, "", nil},
 	{"back-own", "or of its sub-name",
 		func(r *Rules) { r.BackOwn = false }, "Z", world("h", renewing)},
+	{"renew-grant", "a renewal prolongs another grant with the same fence",
+		func(r *Rules) { r.RenewGrant = false }, "", nil},
 	{"in-time", "a renewal is told also if the validity before has ended",
 		func(r *Rules) { r.InTime = false }, "", nil},
+	{"back-late", "a permit is put back also where a later fence of the name was seen, and a renewal is told also if the validity before has ended",
+		func(r *Rules) { r.BackName, r.InTime = false, false }, "R", world("hp", renewing)},
 	{"drop-lapsed", "a record that has lapsed stays where its seat is given to another",
-		func(r *Rules) { r.DropLapsed = false }, "S", world("cp", stepping)},
+		func(r *Rules) { r.DropLapsed = false }, "", nil},
+	{"look-again", "an owner whose record a node has enters whatever else it has",
+		func(r *Rules) { r.LookAgain = false }, "P", world("cw", stepping)},
+	{"revived", "this too, and a record that has lapsed stays where its seat is given to another",
+		func(r *Rules) { r.DropLapsed, r.LookAgain = false, false }, "S", world("cp", stepping)},
 	{"quarantine", "a node that forgot votes at once",
 		func(r *Rules) { r.Quarantine = false }, "S", world("pp", losing)},
 	{"floor", "and without its floor",

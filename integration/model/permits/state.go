@@ -111,12 +111,16 @@ func (c *Config) initial() (all []state) {
 		if !l.held {
 			continue
 		}
-		s.heard[l.owner] = 1
-		s.attempts[x] = attempt{phase: holding, fence: 1, grant: uint8(x + 1), valid: uint8(c.TTL - c.Drift), memory: uint8(c.TTL - c.Drift)}
+		f := uint8(1)
+		if l.seat > 0 { // nodes that voted have counted it, one has not
+			f = 2
+		}
+		s.heard[l.owner] = f
+		s.attempts[x] = attempt{phase: holding, fence: f, grant: uint8(x + 1), valid: uint8(c.TTL - c.Drift), memory: uint8(c.TTL - c.Drift)}
 		for k := range quorum {
 			n := &s.nodes[k]
-			n.own[l.owner] = 1
-			n.read[l.owner] = record{owner: l.owner + 1, fence: 1, grant: uint8(x + 1), holds: 1 << x, rem: uint8(c.TTL)}
+			n.own[l.owner], n.counter, n.largest = f, max(n.counter, f), max(n.largest, f)
+			n.read[l.owner] = record{owner: l.owner + 1, fence: f, grant: uint8(x + 1), holds: 1 << x, rem: uint8(c.TTL)}
 			if l.seat > 0 {
 				n.index[l.seat-1] = l.owner + 1
 			}
