@@ -206,13 +206,16 @@ local function writer(owner)
 end
 
 -- rival returns an owner that keeps this one from having the grant, the end of its lease, and the fence if it has the name for
--- itself; nil: there is none. It matters for a record that is here as well: where the record has lapsed and others got
+-- itself; nil: there is none. Who has its seat is not named: that owner has not got the lock of this one. It matters for a record that is here as well: where the record has lapsed and others got
 -- the name, it may be read again if the clock is stepped back before Redis has removed it.
 local function rival(owner, grant)
   if not KEYS[4] then return reader(owner) end
   local other, e, its = writer(owner)
   local seat = not other and seat_of(grant)
-  if seat then return sitter(seat, owner) end
+  if seat then
+    local sits, its_end = sitter(seat, owner)
+    return sits and '', its_end
+  end
   return other, e, its
 end
 
