@@ -37,7 +37,7 @@ var drawing = []room{
 		ours: []string{"cmd/lockproxy/client", "backends/resp"}},
 	{pkg: "cmd/lockproxy/loglimit"},
 	{pkg: "cmd/lockproxy/store",
-		ours: []string{"backends", "backends/locks", "backends/locks/etcd", "backends/locks/quorum", "backends/locks/voters"}},
+		ours: []string{"backends", "backends/check", "backends/locks", "backends/locks/etcd", "backends/locks/quorum", "backends/locks/voters"}},
 	{pkg: "proxy/admin",
 		ours:   []string{"proxy", "commands", "commands/lockcmd", "commands/adopt/observe", "backends/upstream", "backends/locks", "backends/metrics"},
 		theirs: []string{"github.com/prometheus/client_golang", "github.com/hashicorp/golang-lru/v2"}},

@@ -1,4 +1,4 @@
-// Package check finds what in an upstream and a set of lock nodes would hurt.
+// Package check finds what in an upstream and a set of lock nodes, or an etcd, would hurt.
 //
 // It changes nothing: no key, no setting, no script cache and no node record. What a server
 // does not show is a finding too. [Run] probes each server in a goroutine of its own, judges
@@ -43,7 +43,7 @@ const (
 type Finding struct {
 	Severity Severity `json:"severity"`
 	ID       string   `json:"id"`            // the kind of finding, in lower case; does not change
-	Where    string   `json:"where"`         // a server, "lock nodes", "upstream" or "settings"
+	Where    string   `json:"where"`         // a server, "lock nodes", "etcd", "upstream" or "settings"
 	Problem  string   `json:"problem"`       // the fault and its effect
 	Fix      string   `json:"fix,omitempty"` // a command to type or a setting to change; empty: none
 }
@@ -51,7 +51,7 @@ type Finding struct {
 // A Measurement is the software, round trips and clock of one server.
 type Measurement struct {
 	Where     string  `json:"where"`
-	Software  string  `json:"software,omitempty"` // Redis or Valkey; empty: not known
+	Software  string  `json:"software,omitempty"` // Redis, Valkey or etcd; empty: not known
 	Version   string  `json:"version,omitempty"`
 	MedianMS  float64 `json:"median_ms"` // of the round trips; 0: there was none
 	LongestMS float64 `json:"longest_ms"`
@@ -73,13 +73,16 @@ func (r *Report) Worst() Severity {
 	return r.Findings[0].Severity
 }
 
-// Options are the servers to check and the proxy's settings. Upstream and at least one of
-// Nodes are required.
+// Options are the servers to check and the proxy's settings. Upstream is required, and at least one of
+// Nodes, or Members.
 type Options struct {
 	Upstream      *backends.Server
 	Mode          string             // of the upstream, as in topology.Options
 	Nodes         []*backends.Server // the lock nodes
 	UpstreamVotes bool               // the upstream is the lock node, as none is given
+
+	// Members looks at the members of the etcd that keeps the locks; nil: lock nodes do.
+	Members func(context.Context) []Member
 
 	SentinelUser, SentinelPassword string
 
@@ -112,6 +115,23 @@ type Certificate struct {
 // votesAfterLoss reports whether a lock node votes at once after it lost its memory.
 func (o *Options) votesAfterLoss() bool { return len(o.Nodes) < 3 && o.Available }
 
+// A Member is what is known of one member of etcd.
+type Member struct {
+	Address string
+	Err     error // it does not answer
+	Denied  error // it does not let the user in, or to the keys of locks
+	Refused error // it would not do a LOCK
+
+	Version            string
+	Cluster, ID        string
+	Leader             string // an ID; empty: it knows of none
+	Learner            bool
+	Alarms             []string
+	Size, Quota        int64 // of the database, in bytes; 0: not known
+	RoundTrips         []time.Duration
+	Secure, Credential bool // reached over TLS, with a user
+}
+
 // Run checks all servers at once. One that hangs delays it by findTimeout and serverTimeout at
 // most.
 func Run(ctx context.Context, o Options) *Report {
@@ -121,11 +141,25 @@ func Run(ctx context.Context, o Options) *Report {
 	for i, t := range targets {
 		asking.Go(func() { all[i] = probe(ctx, t, &o) })
 	}
+	var members []Member
+	if o.Members != nil {
+		asking.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, serverTimeout)
+			defer cancel()
+			members = o.Members(ctx)
+		})
+	}
 	asking.Wait()
 	r := &Report{Servers: []Measurement{}, Findings: []Finding{}} // lists in JSON, also without an entry
 	r.Findings = append(append(r.Findings, found...), judge(all, &o, time.Now())...)
 	for _, f := range all {
 		r.Servers = append(r.Servers, f.measurement())
+	}
+	if o.Members != nil {
+		r.Findings = append(r.Findings, judgeMembers(members, &o)...)
+		for _, m := range members {
+			r.Servers = append(r.Servers, m.measurement())
+		}
 	}
 	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return rank(b.Severity) - rank(a.Severity) })
 	return r

@@ -55,8 +55,7 @@ func judgeAnnounced(out *findings, nodes, ups []*facts, o *Options) {
 
 func judgeCount(out *findings, o *Options) {
 	switch n := len(o.Nodes); {
-	case n == 0:
-		out.add(Note, "number", "there are none: etcd keeps the locks (lock-store), and is not looked at here", "etcdctl endpoint status --cluster")
+	case n == 0: // etcd keeps the locks
 	case n == 1:
 		out.add(Note, "number", "there is one: while it is down, or restarts, nobody gets a lock", "--lock-node three or five times, on machines of their own")
 	case n%2 == 0:
@@ -103,28 +102,39 @@ func judgeShared(out *findings, nodes, ups []*facts, o *Options) {
 
 // judgeMachines finds machines whose failure leaves no quorum.
 func judgeMachines(out *findings, nodes []*facts, o *Options) {
+	var all []place
+	for _, f := range nodes {
+		all = append(all, place{f.server.String(), f.host()})
+	}
+	judgePlaces(out, all, len(o.Nodes), "lock node")
+}
+
+// A place is where a lock node or a member of etcd runs; host is empty if that is not known.
+type place struct{ name, host string }
+
+// judgePlaces is judgeMachines for some of so many.
+func judgePlaces(out *findings, all []place, total int, kind string) {
 	at := map[string][]string{}
 	var hosts []string
-	for _, f := range nodes {
-		h := f.host()
-		if h == "" {
+	for _, p := range all {
+		if p.host == "" {
 			continue
 		}
-		if at[h] == nil {
-			hosts = append(hosts, h)
+		if at[p.host] == nil {
+			hosts = append(hosts, p.host)
 		}
-		at[h] = append(at[h], f.server.String())
+		at[p.host] = append(at[p.host], p.name)
 	}
 	for _, h := range hosts {
 		here := len(at[h])
 		if here < 2 {
 			continue
 		}
-		says := fmt.Sprintf("%d of %d are at %s (%s): ", here, len(o.Nodes), h, strings.Join(at[h], ", "))
-		if len(o.Nodes)-here <= len(o.Nodes)/2 { // no quorum is left
-			out.add(Warning, "one-machine", says+"when that goes down nobody gets a lock", "run each lock node on a machine of its own")
+		says := fmt.Sprintf("%d of %d are at %s (%s): ", here, total, h, strings.Join(at[h], ", "))
+		if total-here <= total/2 { // no quorum is left
+			out.add(Warning, "one-machine", says+"when that goes down nobody gets a lock", "run each "+kind+" on a machine of its own")
 		} else {
-			out.add(Note, "one-machine", says+"they go down together", "run each lock node on a machine of its own")
+			out.add(Note, "one-machine", says+"they go down together", "run each "+kind+" on a machine of its own")
 		}
 	}
 }

@@ -23,7 +23,7 @@ const (
 )
 
 func (p program) checkCommand() *cli.Command {
-	cmd := p.command("check", "look at the upstream and the lock nodes, change nothing, and say what would hurt", 0, func(c *cli.Context, o options) error {
+	cmd := p.command("check", "look at the upstream and the lock nodes or etcd, change nothing, and say what would hurt", 0, func(c *cli.Context, o options) error {
 		return p.check(c.Context, o, c.String("format"))
 	})
 	cmd.Flags = append(cmd.Flags, &cli.StringFlag{Name: "format", Usage: "text or json", Value: "text"})
@@ -48,7 +48,7 @@ func (p program) check(ctx context.Context, o options, format string) error {
 	log := newLogger(p.stderr, o)
 	o = o.withTLS(log)
 	r := check.Run(ctx, check.Options{
-		Upstream: o.upstream, Mode: o.mode, Nodes: o.nodes, UpstreamVotes: o.upstreamVotes,
+		Upstream: o.upstream, Mode: o.mode, Nodes: o.nodes, UpstreamVotes: o.upstreamVotes, Members: o.store.Members(voterOptions(o, log), o.serverTLS),
 		SentinelUser: o.sentinelUser, SentinelPassword: o.sentinelPassword,
 		MaxTTL: o.maxTTL, NodeTimeout: o.nodeTimeout, Prefix: o.prefix,
 		Strict: o.bootstrap == voters.BootstrapStrict, Available: o.restartGrace == voters.GraceAvailable, ReplicaAcks: o.replicaAcks,

@@ -122,6 +122,9 @@ type statusResponse struct {
 	Leader  string   `json:"leader"`
 	Learner bool     `json:"isLearner"`
 	Errors  []string `json:"errors"`
+	Version string   `json:"version"`
+	Size    int64    `json:"dbSize,string"`
+	Quota   int64    `json:"dbSizeQuota,string"` // since 3.6
 }
 
 type watchRequest struct {

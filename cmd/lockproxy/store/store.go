@@ -2,6 +2,7 @@
 package store
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/lockproxy/lockproxy/backends"
+	"github.com/lockproxy/lockproxy/backends/check"
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/etcd"
 	"github.com/lockproxy/lockproxy/backends/locks/quorum"
@@ -70,6 +72,31 @@ func (c Choice) New(nodes voters.Options, t *backends.TLS, log *slog.Logger) (lo
 	if c.etcd == nil {
 		return quorum.New(quorum.Options{Options: nodes})
 	}
+	return c.newEtcd(nodes, t, log)
+}
+
+// Members returns a function that looks at the members of etcd, nil if locks are on lock nodes. Options and t are those of New.
+func (c Choice) Members(nodes voters.Options, t *backends.TLS) func(context.Context) []check.Member {
+	if c.etcd == nil {
+		return nil
+	}
+	return func(ctx context.Context) (all []check.Member) {
+		s, err := c.newEtcd(nodes, t, slog.New(slog.DiscardHandler))
+		if err != nil {
+			return []check.Member{{Address: c.etcd.String(), Err: err}}
+		}
+		for _, l := range s.Look(ctx) {
+			all = append(all, check.Member{
+				Address: l.Address, Err: l.Err, Denied: l.Denied, Refused: l.Refused, Version: l.Version, Cluster: l.Cluster, ID: l.Member, Leader: l.Leader,
+				Learner: l.Learner, Alarms: l.Alarms, Size: l.Size, Quota: l.Quota, RoundTrips: l.Trips, Secure: c.Secure(), Credential: c.etcd.User != "",
+			})
+		}
+		_ = s.Close() // it has begun nothing
+		return all
+	}
+}
+
+func (c Choice) newEtcd(nodes voters.Options, t *backends.TLS, log *slog.Logger) (*etcd.Store, error) {
 	o := etcd.Options{Target: *c.etcd, MaxTTL: nodes.MaxTTL, NodeTimeout: nodes.NodeTimeout, Log: log}
 	if t != nil {
 		o.TLS = func() *tls.Config { return t.ClientConfig() }

@@ -1,0 +1,78 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A Look is what one member tells of itself when an operator asks. Nothing is changed for it.
+type Look struct {
+	Address string
+	Err     error // it does not answer
+	Denied  error // it does not let the user in, or to the keys
+	Refused error // it would not do a LOCK; nil also if it was not asked
+
+	Version                 string
+	Cluster, Member, Leader string // ids; Leader is empty if it knows of none
+	Learner                 bool
+	Alarms                  []string // in etcd's words
+	Size, Quota             int64    // of its database, in bytes; Quota is 0 if it does not tell
+	Trips                   []time.Duration
+}
+
+const lookTrips = 10 // round trips that are measured
+
+// Look asks every member how it is, and whether it would do a LOCK: a transaction that puts a key under a condition that never holds.
+func (s *Store) Look(ctx context.Context) []Look {
+	all := make([]Look, len(s.opts.Members))
+	var asked sync.WaitGroup
+	for i := range all {
+		asked.Go(func() { s.look(ctx, i, &all[i]) })
+	}
+	asked.Wait()
+	return all
+}
+
+func (s *Store) look(ctx context.Context, i int, l *Look) {
+	l.Address = s.opts.Members[i]
+	var r statusResponse
+	for range lookTrips {
+		began := s.Now()
+		if err := s.client.try(ctx, i, "maintenance/status", []byte("{}"), &r); err != nil {
+			l.fail(err, &l.Err)
+			return
+		}
+		l.Trips = append(l.Trips, s.Now()-began)
+	}
+	slices.Sort(l.Trips)
+	l.Version, l.Cluster, l.Member, l.Learner, l.Alarms = r.Version, r.Header.ClusterID, r.Header.MemberID, r.Learner, r.Errors
+	l.Size, l.Quota = r.Size, r.Quota
+	if r.Leader != "0" {
+		l.Leader = r.Leader
+	}
+	if l.Leader == "" || l.Learner {
+		return
+	}
+	key := s.keys().floor()
+	never := txnRequest{
+		Compare: []compare{modIs(key, math.MaxInt64)},
+		Success: []requestOp{{Put: &putRequest{Key: key, Value: []byte{}}}},
+		Failure: []requestOp{{Range: &rangeRequest{Key: key}}},
+	}
+	if err := s.client.try(ctx, i, "kv/txn", encode(never), &txnResponse{}); err != nil {
+		l.fail(err, &l.Refused)
+	}
+}
+
+// fail notes an error: of the user's, or else as what it is of.
+func (l *Look) fail(err error, as *error) {
+	if r := (*refusal)(nil); errors.As(err, &r) && (isAuth(r) || r.code == codePermission || strings.Contains(r.text, "user name is empty")) {
+		as = &l.Denied
+	}
+	*as = err
+}
