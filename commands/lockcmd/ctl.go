@@ -43,7 +43,7 @@ var lockctlHelp = []string{
 	"    The fence of the grant that is there, if its value, field or owner is this one, or of",
 	"    the owner of that name that reads it; else null. For users who may take the lock.",
 	"FORCE <name>",
-	"    Take a lock away from its owner, or else from all who read it. They are told",
+	"    Take a lock away from its owner, or else from all who share it. They are told",
 	"    LOCKLOST at their next RENEW or UNLOCK.",
 	"    For users who may run admin commands.",
 	"NODES",
