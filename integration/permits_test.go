@@ -107,6 +107,13 @@ var permitScripts = []script{
 		{"a", "RENEW <job> 30s p1 SHARED", "-LOCKLOST <...>"},
 		{"other.b", "UNLOCK <job> p2 SHARED", "-LOCKLOST <...>"},
 	}},
+	{"LOCKCTL lists who has a permit; an owner either reads or has one", []step{
+		{"a", "LOCK <job> 30s OWNER p PERMITS 1", `*[:<_> $"p" :<_> :1]`},
+		{"b", "LOCKCTL INFO <job>", `*[$"name" $"<job>" $"owner" $""<...>$"readers" :1<...>$"says" $"shared"<...>$"read-by" *[*[$"owner" $"p" $"remaining-ms" :<_>]]]`},
+		{"a", "LOCK <job> 30s OWNER p SHARED", `*[:<_> $"p" :<_> :2]`},
+		{"b", "LOCK <job> 30s OWNER r SHARED", `*[:<_> $"r" :<_> :1]`},
+		{"b", "LOCK <job> 30s OWNER r PERMITS 2", "*-1"},
+	}},
 	{"what cannot be asked", []step{
 		{"a", "LOCK <job> 30s PERMITS 0", "-ERR PERMITS must be a positive integer"},
 		{"a", "LOCK <job> 30s PERMITS 1001", "-ERR PERMITS 1001 is over the maximum of 1000"},
