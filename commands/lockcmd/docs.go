@@ -208,7 +208,7 @@ type argument struct {
 }
 
 // parseUsage reads the arguments behind the name in a usage: "word", "[word]", "[TOKEN]",
-// "[TOKEN word]", "[TOKEN | TOKEN]", "[TOKEN TOKEN|TOKEN]" and such within "[TOKEN [...]]".
+// "[TOKEN word]", "[TOKEN | TOKEN word]", "[TOKEN TOKEN|TOKEN]" and such within "[TOKEN [...]]".
 func parseUsage(usage string) (arguments []argument) {
 	_, text, _ := strings.Cut(usage, " ")
 	rest := strings.Fields(strings.NewReplacer("[", " [ ", "]", " ] ", "|", " | ").Replace(text))
@@ -245,14 +245,15 @@ func parseArgument(words []string) (a argument, rest []string) {
 // newArgument parses words without brackets.
 func newArgument(words []string) (a argument) {
 	if i := slices.Index(words, "|"); i > 0 {
-		choice := words[i-1:]
-		for j := 0; j < len(choice); j += 2 {
-			a.parts = append(a.parts, newArgument(choice[j:j+1]))
+		var names []string
+		for part := range strings.SplitSeq(strings.Join(words[i-1:], " "), " | ") {
+			choice := strings.Fields(part)
+			a.parts, names = append(a.parts, newArgument(choice)), append(names, strings.ToLower(choice[0]))
 		}
 		a.kind = "oneof"
 		a.name, a.token = strings.ToLower(words[0]), words[0]
 		if i == 1 {
-			a.name, a.token = strings.ToLower(strings.ReplaceAll(strings.Join(choice, ""), "|", "-or-")), ""
+			a.name, a.token = strings.Join(names, "-or-"), ""
 		}
 		return a
 	}
