@@ -119,7 +119,7 @@ func redisCLITerminal(t *testing.T, s *site) {
 			{"zrangebysc" + tab + " ", `zrangebysc.*ZRANGEBYSCORE `},
 			{"typed 0 0" + enter, `\r\n\(error\) WRONGTYPE .*\r\n` + prompt},
 			{"wrong" + enter, `\r\n\(error\) ERR unknown command 'wrong'.*\r\n` + prompt},
-			{"lock ", `lock name ttl \[OWNER owner\] \[FRESH\|NOREENTER\] \[SHARED\|PERMITS k\] \[WAIT time \[ASYNC\]\]`},
+			{"lock ", `lock name ttl \[OWNER owner\] \[FRESH\|NOREENTER\] \[SHARED\|PERMITS k\] \[WAIT time \[ASYNC\]`},
 			{"typed 0" + enter, `\r\n\(error\) ERR ttl .*\r\n` + prompt},
 			{"HELP UNLOCK" + enter, `UNLOCK name \[owner\] \[SHARED\] \[FENCE n\](?s:.*)Give a lock back(?s:.*)` + prompt},
 			{"LOCK typed 30s OWNER me" + enter, `\r\n1\) \(integer\) \d+\r\n2\) "me"\r\n(?s:.*)` + prompt},
