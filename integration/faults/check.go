@@ -57,6 +57,7 @@ type belief struct {
 	free    instant         // when UNLOCK had said that the lock is free
 	first   instant         // when it was asked for
 	open    bool            // it has no end, as far as the owner knows
+	permit  bool            // its owner asked for a permit
 }
 
 // check returns what is wrong.
@@ -70,6 +71,7 @@ func (j *judge) check() []string {
 		j.order(name)
 	}
 	j.besides()
+	j.permitted()
 	if !j.unsafe {
 		j.refusals()
 		j.fencedHolders()
@@ -208,7 +210,7 @@ func (j *judge) locked(b *belief, e *Event) *belief {
 	b.ends = append(b.ends, e.Start.add(e.Validity))
 	b.until = slices.Max(b.ends)
 	b.lapse = max(b.lapse, e.lapse())
-	b.session, b.open = b.session || e.Session, e.Open
+	b.session, b.open, b.permit = b.session || e.Session, e.Open, b.permit || e.Permits > 0
 	// While nodes are late, or others try, an attempt of the proxy may be there until it is undone.
 	if (e.Holds > b.most && e.Wait == 0 || e.Holds < b.least && !b.unsure) && j.calm(b.first, e.End) {
 		j.accuse("%s: fence %d of %s has %d holds, it has taken %d to %d", e.Name, e.Granted, e.Owner, e.Holds, b.least, b.most)

@@ -235,9 +235,7 @@ func (c *claim) args() []string {
 	if c.Req != "" {
 		args = append(args, "REQ", c.Req)
 	}
-	if c.Shared {
-		args = append(args, "SHARED")
-	}
+	args = append(args, c.shares()...)
 	if c.retryAfter {
 		args = append(args, "RETRYAFTER")
 	}
@@ -279,6 +277,7 @@ func (w *worker) claim() *claim {
 func (w *worker) play() {
 	c := w.claim()
 	c.Shared = c.Owner != "" && w.chance(3)
+	w.maySit(&c.Event)
 	if c.Owner != "" && w.chance(10) {
 		w.leave(c.Event, w.upTo(20*time.Millisecond))
 	}
@@ -397,7 +396,7 @@ func (w *worker) hold(c *claim) bool {
 	case 2, 3:
 		w.reenter(c)
 	case 4: // one more hold, which nobody hears of and which is undone
-		e := Event{Op: opLock, Name: c.Name, Owner: c.Owner, TTL: c.TTL, Shared: c.Shared}
+		e := Event{Op: opLock, Name: c.Name, Owner: c.Owner, TTL: c.TTL, Shared: c.Shared, Permits: c.Permits}
 		w.leave(e, w.upTo(2*time.Millisecond))
 	case 5:
 		if c.TTL > w.MaxTTL/2 && w.chance(3) { // nodes may forget meanwhile
@@ -422,7 +421,7 @@ func (w *worker) hold(c *claim) bool {
 func (w *worker) reenter(c *claim) {
 	l, done := w.other(c)
 	defer done()
-	e := Event{Op: opLock, Name: c.Name, Owner: c.Owner, TTL: c.TTL, Shared: c.Shared}
+	e := Event{Op: opLock, Name: c.Name, Owner: c.Owner, TTL: c.TTL, Shared: c.Shared, Permits: c.Permits}
 	args := (&claim{Event: e}).args()
 	if !l.ask(&e, args...) || e.Reply != granted {
 		return

@@ -69,6 +69,7 @@ func (w *worker) look(c *claim) bool {
 // else reads.
 func (w *worker) hasBoth(c *claim) (done func()) {
 	r := &claim{Event: Event{Op: opLock, Name: c.Name, Owner: c.Owner, TTL: w.lease(), Shared: !c.Shared}}
+	w.maySit(&r.Event)
 	if !w.lock(r) {
 		return func() {}
 	}

@@ -13,6 +13,13 @@ func (s *script) read(owner string, fence int64, ttl time.Duration) *Event {
 	return e
 }
 
+// sit is a LOCK PERMITS that was granted.
+func (s *script) sit(owner string, fence int64, ttl time.Duration) *Event {
+	e := s.read(owner, fence, ttl)
+	e.Permits = permits
+	return e
+}
+
 // TestJudge_Readers: what must not be told of readers and writers of one name is noticed, and nothing else.
 func TestJudge_Readers(t *testing.T) {
 	const lease = time.Second
@@ -106,6 +113,43 @@ func TestJudge_Readers(t *testing.T) {
 			s.at += 100 * tick
 			s.say(Event{Op: opLock, Owner: "b", TTL: lease, Reply: held, Holder: "a"})
 		}, ""},
+		{"two permits, and readers", func(s *script) {
+			s.sit("a", 1, lease)
+			s.read("c", 1, lease)
+			s.sit("b", 2, lease)
+			s.read("d", 2, lease)
+		}, ""},
+		{"three permits", func(s *script) {
+			s.sit("a", 1, lease)
+			s.sit("b", 2, lease)
+			s.sit("c", 3, lease)
+		}, "c has a permit under fence 3, and 2 others have one"},
+		{"a permit of one who reads", func(s *script) {
+			s.sit("a", 1, lease)
+			s.sit("b", 2, lease)
+			s.read("c", 2, lease)
+			s.sit("c", 2, lease)
+		}, "c has a permit under fence 2"},
+		{"three permits, one after another", func(s *script) {
+			s.sit("a", 1, lease)
+			s.sit("b", 2, 10*time.Millisecond)
+			s.at += 20 * tick
+			s.sit("c", 3, lease)
+			s.unlock("a", true).Shared = true
+			s.sit("d", 4, lease)
+		}, ""},
+		{"a permit below another", func(s *script) {
+			s.sit("a", 2, lease)
+			s.sit("b", 1, lease)
+		}, "b has a permit under fence 1, after a"},
+		{"a permit under the fence of another", func(s *script) {
+			s.sit("a", 2, lease)
+			s.sit("b", 2, lease)
+		}, "b has a permit under fence 2, after a"},
+		{"a permit beside a writer", func(s *script) {
+			s.lock("a", 1, lease, 1)
+			s.sit("b", 2, lease)
+		}, "both valid"},
 		{"a reader kept out by a writer that has gone", func(s *script) {
 			s.lock("a", 1, 10*time.Millisecond, 1)
 			s.at += 100 * tick

@@ -240,6 +240,9 @@ func countGrant(n map[string]int, e *Event, fences map[ownerOf]int64) {
 	if e.Shared {
 		n["grants of readers"]++
 	}
+	if e.Permits > 0 {
+		n["grants of permits"]++
+	}
 	if e.Session {
 		n["grants of sessions"]++
 	}
