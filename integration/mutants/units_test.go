@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 )
 
@@ -33,19 +34,19 @@ func TestEtcdNotices(t *testing.T) {
 	}
 }
 
-// TestReadingNotices: the tests of readers fail with every broken script that the simulation may not notice.
+// TestReadingNotices: the tests of readers and of permits fail with every broken script that the simulation may not notice.
 func TestReadingNotices(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles the tests of package quorum")
 	}
 	binary := filepath.Join(t.TempDir(), "quorum.test")
 	compile(t, Mutant{Name: "no mutant"}, nil, "test", "-c", "-vet=off", "-o", binary, module+"/"+simulated)
-	sound := exec.Command(binary, "-test.run", sharedScriptTests.Run)
+	sound := exec.Command(binary, "-test.run", sharedScriptTests.Run+"|"+permitScriptTests.Run)
 	sound.Dir = filepath.Join("..", "..", filepath.FromSlash(simulated))
 	if out, err := sound.CombinedOutput(); err != nil {
 		t.Fatalf("without a mutant: %v\n%s", err, out)
 	}
-	for _, m := range Reading {
+	for _, m := range slices.Concat(Reading, Seating) {
 		if m.onlyScripts() && m.Units != (Units{}) {
 			t.Run(m.Name, func(t *testing.T) {
 				t.Parallel()

@@ -248,7 +248,11 @@ func TestPermitsScript_Fences(t *testing.T) {
 	}
 	for i := range 3 {
 		owner := fmt.Sprint("p", i)
-		above(owner, s.permit(owner, i, s.sits(owner, i, 9)).Fence)
+		g := s.permit(owner, i, s.sits(owner, i, 9))
+		above(owner, g.Fence)
+		if i == 1 {
+			s.releases(s.reading(owner), g, "unlock")
+		}
 	}
 	if g := s.granted(s.reading("other"), "other", s.reads("other", "30000")); g.Fence != last {
 		t.Errorf("who only reads has fence %d, and the name has %d", g.Fence, last)
@@ -257,6 +261,7 @@ func TestPermitsScript_Fences(t *testing.T) {
 	if v := s.n.Do(t, s.s.Command(scripts.Settle, s.reading("p0"), "p0", strconv.FormatInt(last, 10), "p0/0")...); v.Elems[0].Int() != 1 {
 		t.Fatal(v)
 	}
+	above("one who had one before", s.permit("p1", 1, s.sits("p1", 1, 9)).Fence)
 	above("the next", s.permit("p3", 3, s.sits("p3", 3, 9)).Fence)
 	again := s.permitOf("p3", "p3/3", s.sitsAs("p3", "again/3", 9, "plain", 0))
 	if v := s.n.Do(t, "HGET", s.reading("p3").Lock, "f").Int(); v != last || again.Fence <= last {
