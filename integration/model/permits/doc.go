@@ -25,7 +25,7 @@
 //	Z: no RENEW succeeds that is asked for after the UNLOCK was answered
 //
 // Every rule is a flag; -broken NAME takes one away. No search found a use for these alone: back-name and in-time (back-late is both),
-// and drop-lapsed (revived is that with look-again, and for seats either will do). renew-grant shows with sp and renewals, after more states than
+// drop-lapsed (revived is that with look-again) and index-own (revived-index is that with drop-lapsed). renew-grant shows with sp and renewals, after more states than
 // the tests may visit.
 //
 // To have fewer states: a LOCK whose time is over counts as undone, a message that would change nothing, or only keep others from doing

@@ -143,6 +143,14 @@ func (c *Config) give(n *node, seat, owner uint8) {
 	n.index[seat-1] = owner + 1
 }
 
+// leave removes a record, and its owner from the index.
+func (c *Config) leave(n *node, r *record) {
+	if seat := c.seat(r.grant); seat > 0 && (!c.IndexOwn || n.index[seat-1] == r.owner) {
+		n.index[seat-1] = 0
+	}
+	r.free()
+}
+
 func (c *Config) acquire(s *state, k, x int, out emit) {
 	l := &c.locks[x]
 	if !s.nodes[k].votes() {
@@ -281,7 +289,7 @@ func (c *Config) undo(s *state, k, x int, out emit) {
 				*seen = 0
 			}
 		}
-		r.free()
+		c.leave(m, r)
 	}
 	out(t, c.step(what, x, k), "")
 }
@@ -300,7 +308,7 @@ func (c *Config) release(s *state, k, x int, out emit) {
 		r.entered = 1
 		m.marks |= 1 << x
 	case r != nil && has(r.holds, x):
-		r.free()
+		c.leave(m, r)
 		if raises {
 			*seen = max(*seen, f+1)
 		}

@@ -27,6 +27,7 @@ type Rules struct {
 	RenewGrant  bool // a renewal prolongs only the grant that it names
 	InTime      bool // it is told while the validity before runs
 	DropLapsed  bool // a record that has lapsed is removed where its seat is given to another
+	IndexOwn    bool // who gives a seat back leaves the index if that names another owner
 	LookAgain   bool // a node looks for what is in the way also where it has a record of the owner
 	Quarantine  bool // a node that forgot does not vote for the longest ttl
 	Floor       bool // and not before it has its floor
@@ -36,7 +37,7 @@ func soundRules() Rules {
 	return Rules{SeatBar: true, WritersBar: true, ReadersBar: true, Majority: true, Settle: true, SameSeat: true,
 		EntrySeat: true, Seated: true, Above: true, Raise: true, SettleRaise: true, BesideLock: true, BesideSet: true,
 		Release: true, BackSeat: true, BackIndex: true, BackWriter: true, BackReaders: true, BackName: true, BackOwn: true, RenewGrant: true,
-		InTime: true, DropLapsed: true, LookAgain: true, Quarantine: true, Floor: true}
+		InTime: true, DropLapsed: true, IndexOwn: true, LookAgain: true, Quarantine: true, Floor: true}
 }
 
 // Config bounds a search. Times are ticks; a tick is any wait.
@@ -111,6 +112,10 @@ var variants = []variant{
 		func(r *Rules) { r.BackName, r.InTime = false, false }, "R", world("hp", renewing)},
 	{"drop-lapsed", "a record that has lapsed stays where its seat is given to another",
 		func(r *Rules) { r.DropLapsed = false }, "", nil},
+	{"index-own", "who gives a seat back takes it out of the index, whoever that names",
+		func(r *Rules) { r.IndexOwn = false }, "", nil},
+	{"revived-index", "this too, and a record that has lapsed stays where its seat is given to another",
+		func(r *Rules) { r.IndexOwn, r.DropLapsed = false, false }, "S", world("hpp", stepping)},
 	{"look-again", "an owner whose record a node has enters whatever else it has",
 		func(r *Rules) { r.LookAgain = false }, "P", world("cw", stepping)},
 	{"revived", "this too, and a record that has lapsed stays where its seat is given to another",
