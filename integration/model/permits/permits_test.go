@@ -21,7 +21,6 @@ func TestSoundRulesHold(t *testing.T) {
 		{"two owners, one seat", world("pp"), []string{permitGranted, refused, lowered, forgotten, gaveBack}},
 		{"two owners, two seats", world("pq"), []string{beside, lowered, forgotten}},
 		{"one enters again with the other's seat", world("gp"), []string{beside, entered, otherSeat}},
-		{"who has it already", world("gq"), []string{beside, entered, otherSeat, refused}},
 		{"a LOCK left behind in another seat", world("sp"), []string{permitGranted, otherSeat, refused}},
 		{"a permit and a writer", world("pw"), []string{permitGranted, writeGranted, lowered, forgotten}},
 		{"a permit and a plain reader", world("pr"), []string{permitGranted, readGranted}},
