@@ -110,7 +110,7 @@ if mine and (h.present > 0 or #given > final - first + 1) and not (force and h.f
   if n == 0 then
     if KEYS[4] then redis.call('ZREM', beside('lockr'), owner) end -- first: if it is refused, nothing is done
     local seat = seat_of(h.grant)
-    if seat then redis.call('HDEL', beside('locks'), seat) end
+    if seat and redis.call('HMGET', beside('locks'), seat)[1] == owner then redis.call('HDEL', beside('locks'), seat) end
     redis.call('DEL', KEYS[1])
     if not unlock and h.alone and seen == h.fence then -- no later grant need be above it
       if h.before > floor then redis.call('HSET', KEYS[2], 'c', int(h.before)) else redis.call('HDEL', KEYS[2], 'c') end

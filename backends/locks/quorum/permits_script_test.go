@@ -222,7 +222,7 @@ func TestPermitsScript_PutBack(t *testing.T) {
 	for _, fences := range []nodekeys.Keys{s.name, k} {
 		s.n.Do(t, "HSET", fences.Fences, "c", strconv.FormatInt(g.Fence, 10))
 	}
-	notBack("bob")
+	notBack("")
 	s.keeps("bob", 0)
 	s.releases(s.reading("bob"), bob, "undo")
 	s.n.Do(t, "HSET", s.name.Fences, "c", strconv.FormatInt(g.Fence, 10))
@@ -351,4 +351,42 @@ func TestPermitsScript_ClockSteppedBack(t *testing.T) {
 	if e, left := s.n.Do(t, "HGET", k.Lock, "e").Int(), s.n.Do(t, "PTTL", k.Lock).Int(); e > latest || left > 60_000 {
 		t.Errorf("alice has its seat until %d, and its record stays for %d ms", e, left)
 	}
+}
+
+// TestPermitsScript_RevivedRecord: where a lease has lapsed unseen and another owner got the seat, or the name, the record is no grant
+// any more when the clock is stepped back before Redis has removed it; and who gives it back takes nothing from the other.
+func TestPermitsScript_RevivedRecord(t *testing.T) {
+	t.Parallel()
+	s := startSeatNode(t)
+	notRenewed := func(g locks.Grant) {
+		t.Helper()
+		if v := s.n.Do(t, renewal(s.s, g, 40*time.Second, voters.Version{Epoch: g.Hold, Sequence: 1}, "0")...); v.Elems[0].Int() != 0 {
+			t.Errorf("it is renewed: %v", v)
+		}
+	}
+	alice := s.permit("alice", 0, s.sits("alice", 0, 1))
+	s.endsIn("alice", -time.Second)
+	bob := s.permit("bob", 0, s.sits("bob", 0, 1))
+	s.endsIn("alice", 20*time.Second)
+	s.refused(s.sitsAs("alice", "again/0", 1, "plain", 0), "", "")
+	notRenewed(alice)
+	s.releases(s.reading("alice"), alice, "undo")
+	s.taken(s.sits("carol", 0, 1), "bob", 30*time.Second)
+	s.releases(s.reading("bob"), bob, "unlock")
+
+	reader := s.granted(s.reading("alice"), "alice", s.reads("alice", "30000"))
+	s.endsIn("alice", -time.Second)
+	s.forget(s.set)
+	w := s.granted(s.name, "writer", s.writes("writer"))
+	s.endsIn("alice", 20*time.Second)
+	s.refused(s.reads("alice", "30000"), "writer", "")
+	notRenewed(reader)
+
+	s.forget(s.reading("alice").Lock)
+	s.n.Do(t, "HSET", s.name.Lock, "e", inMillis(-time.Second))
+	s.n.Do(t, "PERSIST", s.name.Lock)
+	s.granted(s.reading("alice"), "alice", s.reads("alice", "30000"))
+	s.n.Do(t, "HSET", s.name.Lock, "e", inMillis(20*time.Second))
+	s.refused(s.writes("writer"), "alice", "")
+	notRenewed(w)
 }
