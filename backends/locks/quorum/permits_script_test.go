@@ -390,3 +390,18 @@ func TestPermitsScript_RevivedRecord(t *testing.T) {
 	s.refused(s.writes("writer"), "alice", "")
 	notRenewed(w)
 }
+
+// TestNextSeat_OfThePermits: a seat above the permits is not asked for, whatever a node says is free.
+func TestNextSeat_OfThePermits(t *testing.T) {
+	t.Parallel()
+	s := startSeatNode(t)
+	for _, tt := range []struct {
+		free []int
+		want int
+	}{{[]int{1}, 1}, {[]int{2}, seats.Any}, {[]int{-7}, seats.Any}, {nil, seats.Any}} {
+		a := &acquisition{Attempt: locks.Attempt{LockRequest: locks.LockRequest{Permits: 2}}}
+		if got := s.s.nextSeat(a, []voters.Vote{{Kind: voters.No, Why: locks.Permits, Free: tt.free}}); got != tt.want {
+			t.Errorf("free %v: %d, want %d", tt.free, got, tt.want)
+		}
+	}
+}

@@ -61,7 +61,11 @@ func (s *Store) nextSeat(a *acquisition, votes []voters.Vote) int {
 			free = append(free, v.Free)
 		}
 	}
-	return seats.FreeBy(free, len(votes)-len(free), s.set.Quorum, s.set.Opts.Random.Int)
+	seat := seats.FreeBy(free, len(votes)-len(free), s.set.Quorum, s.set.Opts.Random.Int)
+	if seat < 0 || seat >= a.Permits { // none, or what a broken node has named
+		return seats.Any
+	}
+	return seat
 }
 
 // refused is the answer to an acquisition that others keep from the name.
