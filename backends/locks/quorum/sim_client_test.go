@@ -165,7 +165,7 @@ func (c *simClient) renewal(p *simProxy, b *simBelief, ttl time.Duration, fence 
 	late := h.late(b) || h.hasDropped(b)
 	lapsed := h.freed(b, late && c.w.live(b.name, b.owner, b.fence) <= len(c.w.nodes)/2)
 	// Due by what it was told before. What renewals have put back proves nothing to another proxy.
-	due := h.running(b) && c.w.vouched(b.name, b.owner, b.fence) > len(c.w.nodes)/2
+	due := h.running(b) && !h.askedTwice(b.name) && c.w.vouched(b.name, b.owner, b.fence) > len(c.w.nodes)/2
 	ask := h.ask(p, b.name, b.owner, ttl)
 	defer h.answered(ask)
 	h.log(c.who, b.name, "%v RENEW %v owner %q fence %d, late %v lapsed %v", p, ttl, b.owner, fence, late, lapsed)

@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -76,7 +77,8 @@ type simSeat struct {
 // simSeats is what has been told about the seats of a name, or to one of its readers.
 type simSeats struct {
 	sits   map[int]simSitter
-	before *int64 // of a reader: the least told of its LOCKs since it was told its fence
+	before *int64 // of a reader: what was told when it asked first, since it was told its fence
+	twice  bool   // it has asked while another LOCK of its own was under way, so that it may be told an earlier grant later
 }
 
 // A simSitter is who was told last that it has a seat.
@@ -105,9 +107,18 @@ func (h *simHistory) asksLocked(a *simAsk) {
 		return
 	}
 	n, reader := h.nameLocked(k.Name), h.nameLocked(a.name)
+	reader.twice = reader.twice || slices.ContainsFunc(reader.asks, func(other *simAsk) bool { return other.owner == a.owner })
 	if a.told = max(n.fence, n.read); reader.before == nil {
 		reader.before = &a.told
 	}
+}
+
+// askedTwice reports whether a reader has asked while another LOCK of its own was under way. Then nodes may know its grant by one or
+// the other, and too few of them renew it.
+func (h *simHistory) askedTwice(name string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.nameLocked(name).twice
 }
 
 // seatedLocked blames a permit while as many others may believe that they have one, or one that it has the same seat; and one
@@ -118,16 +129,11 @@ func (h *simHistory) seatedLocked(a *simAsk, g locks.Grant, now time.Time) {
 	before := reader.before
 	if g.Fence > reader.fence {
 		reader.before = nil
-		for _, other := range reader.asks {
-			if other != a && other.owner == a.owner && other.renews.IsZero() && (reader.before == nil || other.told < *reader.before) {
-				reader.before = &other.told
-			}
-		}
 	}
 	if a.permits == 0 && a.seat < 0 || h.forcedLocked(a, g) {
 		return
 	}
-	if g.Fence > reader.fence && before != nil && g.Fence <= *before {
+	if g.Fence > reader.fence && before != nil && g.Fence <= *before && !reader.twice {
 		h.blameLocked(g.Name, "%s was told that it has a permit under fence %d, after %d was told", g.Owner, g.Fence, *before)
 	}
 	if a.seat == seats.None {
