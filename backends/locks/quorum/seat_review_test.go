@@ -1,0 +1,138 @@
+package quorum
+
+import (
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/seats"
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+func permitOf(owner string, permits int) locks.LockRequest {
+	return locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: owner, TTL: 30 * time.Second, Permits: permits}
+}
+
+// seatKnown has p[0] remember that owner has a seat of the job, though the owner has given it back through p[1].
+func seatKnown(t *testing.T, p []*proxy, owner string, seat, permits int) {
+	t.Helper()
+	k := locks.Key{Name: "job"}
+	for i := range permits {
+		p[0].inner.Store.seats.Took(k, i)
+	}
+	p[0].inner.Store.seats.Freed(k, seat) // so that it is the one that is asked for
+	mustLock(t, p[0], permitOf(owner, permits))
+	endReading(t, p[1], locks.UnlockRequest{Owner: owner}, 0)
+}
+
+// TestReview_NoFreshSeatAboveThePermits: one of ten permits was given back, through another proxy. Then four owners ask for one of
+// three.
+func TestReview_NoFreshSeatAboveThePermits(t *testing.T) {
+	t.Parallel()
+	p, _, _ := proxies(t, 2)
+	seatKnown(t, p, "a", 7, 10)
+	for _, owner := range []string{"b", "c", "d"} {
+		mustLock(t, p[1], permitOf(owner, 3))
+	}
+	refuses(t, p[0], permitOf("a", 3), locks.Permits)
+}
+
+// TestReview_SharedTakesNoPermit: who reads without a permit is not refused for want of one, and takes none.
+func TestReview_SharedTakesNoPermit(t *testing.T) {
+	t.Parallel()
+	p, _, _ := proxies(t, 2)
+	seatKnown(t, p, "a", 0, 1)
+	mustLock(t, p[1], permitOf("b", 1))
+	mustLock(t, p[0], readsAs("a", 30*time.Second))
+}
+
+// TestReview_SharedLeavesThePermit: the same, and nobody has the permit at first.
+func TestReview_SharedLeavesThePermit(t *testing.T) {
+	t.Parallel()
+	p, _, _ := proxies(t, 2)
+	seatKnown(t, p, "a", 0, 1)
+	mustLock(t, p[0], readsAs("a", 30*time.Second))
+	mustLock(t, p[1], permitOf("b", 1))
+}
+
+// TestReview_LeftBehindAboveThePermits: one proxy. A node has missed that one of ten permits was given back.
+func TestReview_LeftBehindAboveThePermits(t *testing.T) {
+	t.Parallel()
+	s, ns := start(t, 3)
+	k := locks.Key{Name: "job"}
+	for i := range 10 {
+		s.inner.Store.seats.Took(k, i)
+	}
+	s.inner.Store.seats.Freed(k, 7)
+	mustLock(t, s, permitOf("a", 10))
+	rec := s.RedisKeys(locks.Holder{Key: k, Owner: "a"}.Reading().Key).Lock
+	saved := dumped(t, ns[2], rec)
+	endReading(t, s, locks.UnlockRequest{Owner: "a"}, 0)
+	for i := range 10 {
+		s.inner.Store.seats.Freed(k, 9-i)
+	}
+	for _, owner := range []string{"b", "c", "d"} {
+		g := mustLock(t, s, permitOf(owner, 3))
+		t.Log(owner, seats.Of(s.inner.Store.grants.lookup(locks.Holder{Key: g.Key, Owner: owner}.Reading()).id))
+	}
+	saved()
+	a, err := s.Lock(t.Context(), permitOf("a", 3))
+	if err != nil || a.Granted {
+		t.Errorf("%+v %v, seat %d", a, err, seats.Of(s.inner.Store.grants.lookup(locks.Holder{Key: k, Owner: "a"}.Reading()).id))
+	}
+}
+
+// dumped saves a record of a node; the function puts it back, as if the node had not got the release.
+func dumped(t *testing.T, n *redistest.Server, key string) func() {
+	all := n.Do(t, "HGETALL", key).Elems
+	return func() {
+		args := []string{"HSET", key}
+		for _, v := range all {
+			args = append(args, v.Text)
+		}
+		n.Do(t, args...)
+		n.Do(t, "PEXPIRE", key, "25000")
+	}
+}
+
+// TestReview_NoBusyLoop: two nodes have each missed another grant, so that either knows of a free seat, and no quorum does. Who waits does
+// not ask all the time.
+func TestReview_NoBusyLoop(t *testing.T) {
+	t.Parallel()
+	p, c, _ := proxies(t, 1)
+	s, k := p[0], locks.Key{Name: "job"}
+	mustLock(t, s, permitOf("a", 2))
+	mustLock(t, s, permitOf("b", 2))
+	for i, owner := range map[int]string{0: "a", 2: "b"} { // as if its LOCK had not come there
+		h := locks.Holder{Key: k, Owner: owner}.Reading()
+		c[i].Do(t, "DEL", s.RedisKeys(h.Key).Lock)
+		c[i].Do(t, "ZREM", setOf(s, "job"), owner)
+	}
+	before := s.inner.Store.counters.undos.Load()
+	r := permitOf("q", 2)
+	r.Wait = 3 * time.Second
+	if a, err := s.Lock(t.Context(), r); err != nil || a.Granted {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	if n := s.inner.Store.counters.undos.Load() - before; n > 40 {
+		t.Errorf("%d acquisitions were undone in three seconds", n)
+	}
+}
+
+// TestReview_OwnReadingHoldsUpNobody: who reads without a permit and waits for one does not keep others from permits that are free.
+func TestReview_OwnReadingHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	p, _, _ := proxies(t, 1)
+	s := p[0]
+	mustLock(t, s, readsAs("r", 30*time.Second))
+	r := permitOf("r", 3)
+	r.Wait = 50 * time.Second
+	go s.LockAsync(t.Context(), r, func(locks.Decision, error) {})
+	eventually(t, 10*time.Second, "r waits", func() bool { return len(s.Waiters(locks.Key{Name: "job"})) == 1 })
+	time.Sleep(100 * time.Millisecond)
+	q := permitOf("", 3)
+	mustLock(t, s, q)
+	q = permitOf("q", 3)
+	q.Wait = 3 * time.Second
+	mustLock(t, s, q)
+}
