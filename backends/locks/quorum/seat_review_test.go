@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -135,4 +136,49 @@ func TestReview_OwnReadingHoldsUpNobody(t *testing.T) {
 	q = permitOf("q", 3)
 	q.Wait = 3 * time.Second
 	mustLock(t, s, q)
+}
+
+// TestReview_PermitKeepsNoReaderOut: who waits for a permit does not keep those behind it waiting who need none.
+func TestReview_PermitKeepsNoReaderOut(t *testing.T) {
+	t.Parallel()
+	p, _, _ := proxies(t, 1)
+	s, k := p[0], locks.Key{Name: "job"}
+	lock(t, s, "job", "w", 30*time.Second)
+	mustLock(t, s, permitOf("w", 1)) // an owner that has the name may have a permit as well
+	line := func(r locks.LockRequest) chan locks.Decision {
+		had, done := len(s.Waiters(k)), make(chan locks.Decision, 1)
+		r.Wait = 50 * time.Second
+		go s.LockAsync(t.Context(), r, func(a locks.Decision, _ error) { done <- a })
+		eventually(t, 10*time.Second, r.Owner+" waits", func() bool { return len(s.Waiters(k)) == had+1 })
+		return done
+	}
+	line(permitOf("p", 1))
+	time.Sleep(50 * time.Millisecond) // until it has been refused
+	r := line(readsAs("r", 30*time.Second))
+	unlock(t, s, "job", "w", 0) // it keeps its permit
+	select {
+	case a := <-r:
+		if !a.Granted {
+			t.Errorf("%+v", a)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("a reader waits behind one who wants a permit")
+	}
+}
+
+// TestReview_GhostReader: a writer is not kept from renewing by a reader whose record is gone, which a clock that was stepped back shows in
+// the set.
+func TestReview_GhostReader(t *testing.T) {
+	t.Parallel()
+	p, c, _ := proxies(t, 1)
+	s, k := p[0], locks.Key{Name: "job"}
+	mustLock(t, s, readsAs("r", 300*time.Millisecond))
+	time.Sleep(400 * time.Millisecond)
+	g := lock(t, s, "job", "w", 30*time.Second)
+	for i := range c { // as after a step back of five seconds
+		c[i].Do(t, "ZADD", setOf(s, "job"), strconv.FormatInt(time.Now().Add(5*time.Second).UnixMilli(), 10), "r")
+	}
+	if _, err := s.Renew(t.Context(), locks.RenewRequest{Key: k, Owner: "w", TTL: 30 * time.Second, Fence: g.Fence}); err != nil {
+		t.Error(err)
+	}
 }
