@@ -10,7 +10,8 @@
 --   {3, holds}  the owner has as many holds as it may have
 --   {0, owner, ms left, fence, why}  another owner has the name; to replace also: the grant that is to be replaced is not
 --       here, and owner is empty if the name is free. why is there only if the one in the way is not a writer: it is
---       readers, of which owner is the one with the latest end; upgrade, which is readers as well, and this owner is one; or
+--       readers, of which owner is the one with the latest end; upgrade, which is readers as well, and this owner is one, or
+--       this owner reads without a permit and wants one;
 --       intent, of a writer who waits for readers; or seat: the one that the hold names is another's. Behind that is each seat
 --       below the number of permits that is free, and ms left is until the first of the others lapses
 -- Without a grant nothing is written, except that what has ended is removed, and the intent of a writer that waits. Repeating
@@ -24,7 +25,6 @@
 --   fresh  if the owner's fence here is not above the known one, which a quorum has noted, its holds are dropped, their
 --          requests are over, and the grant is a new one. A late message finds a larger fence, and is refused
 --   alone  refused also if this owner has the name, except for holds of the same request
---          With permits an owner that reads the name without one is refused so, but with fresh.
 --   replace  granted only if exactly the grant named in ARGV[11..12], which a quorum has noted, is here, or holds of the
 --          same request. Its holds are dropped and remembered as given back, and it is noted here too. Where the name is
 --          free nothing is granted: else a grant that was given back, or was replaced already, could be replaced once more
@@ -63,6 +63,14 @@ local function taken_seats(other)
   return reply
 end
 
+-- no_seat is the reply to an owner whose new grant cannot have the seat that the hold names: another has it, or it is not one of
+-- the permits, or none is named where one is needed.
+local function no_seat()
+  if (seat and tonumber(seat) or -1) >= permits or permits > 0 and not seat then return taken_seats('') end
+  local other = seat and sitter(seat, owner)
+  return other and taken_seats(other)
+end
+
 local longest_intent = 10000 -- ms; no proxy asks for as much, so one that ends later is from before the clock was stepped back
 
 -- in_the_way is the reply to an owner that does not have the name, if others keep it from getting it.
@@ -74,9 +82,7 @@ local function in_the_way()
     local other, e, its = writer(owner)
     if other then return {0, other, e - now, its} end
     if waits and whose ~= owner then return {0, '', ends - now, 0, 'intent'} end
-    if permits > 0 and not seat then return taken_seats('') end
-    other = seat and sitter(seat, owner)
-    return other and taken_seats(other)
+    return no_seat()
   end
   local other, e = reader(owner)
   if not other then
@@ -95,20 +101,20 @@ end
 if not mine then
   local no = in_the_way()
   if no then return no end
-else
+elseif KEYS[4] then
   local other, e, its = rival(owner, h.grant)
   if other then return {0, other, e - now, its or 0} end
 end
 
-if mine and permits > 0 and how ~= 'fresh' and h.present == 0 and not seat_of(h.grant) then return {0, h.owner, h.rest, h.fence} end
+if mine and permits > 0 and how ~= 'fresh' and h.present == 0 and not seat_of(h.grant) then return {0, h.owner, h.rest, h.fence, 'upgrade'} end
 if h and h.present == 0 and how ~= 'plain' then
   local same = false
   for _, id in ipairs(request and h.owner == owner and redis.call('HKEYS', KEYS[1]) or {}) do same = same or tag(id) == request end
   local other = h.fence > known
   if replaces then other = h.fence ~= known or h.owner ~= ARGV[12] end
   if not same and (how == 'alone' or other) then return {0, h.owner, h.rest, h.fence} end
-  local sits = not same and (seat and sitter(seat, owner) or permits > 0 and not seat and '')
-  if sits then return taken_seats(sits) end
+  local no = not same and KEYS[4] and no_seat()
+  if no then return no end
   if not same then
     for _, id in ipairs(redis.call('HKEYS', KEYS[1])) do
       if replaces and #id > 1 then

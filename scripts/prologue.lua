@@ -206,8 +206,9 @@ local function writer(owner)
 end
 
 -- rival returns an owner that keeps this one from having the grant, the end of its lease, and the fence if it has the name for
--- itself; nil: there is none. Who has its seat is not named: that owner has not got the lock of this one. It matters for a record that is here as well: where the record has lapsed and others got
--- the name, it may be read again if the clock is stepped back before Redis has removed it.
+-- itself; nil: there is none. Who has its seat is not named: that owner has not got the lock of this one. For a reader it matters
+-- where its record is here, too: when that has lapsed and others got the name, it may be read again if the clock is stepped back
+-- before Redis has removed it. A writer's record is looked at by whoever gets the name next, and so removed.
 local function rival(owner, grant)
   if not KEYS[4] then return reader(owner) end
   local other, e, its = writer(owner)

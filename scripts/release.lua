@@ -1,5 +1,5 @@
 -- release: give back holds. The last one frees the name and publishes "fence how" on the channel KEYS[1]; of readers the
--- last one does, and each that had a seat, on the name's.
+-- last one does, and each that had a seat but for an undo, on the name's.
 --   ARGV[5..10]  owner, fence of the grant (0 in an undo), how, TAG of the unlock or empty (in an end: the lineage that the
 --         lease must have, or empty for any), the grant or empty, a name of this release
 --   ARGV[11..]   the number of holds, these holds, then pairs: another hold of the grant, and the ms it has left
@@ -116,7 +116,7 @@ if mine and (h.present > 0 or #given > final - first + 1) and not (force and h.f
       if h.before > floor then redis.call('HSET', KEYS[2], 'c', int(h.before)) else redis.call('HDEL', KEYS[2], 'c') end
     end
     local ears = ARGV[7] == 'passed' and redis.pcall('PUBSUB', 'NUMSUB', KEYS[1])[2] -- an ACL may forbid both
-    if seat or not (KEYS[4] and reader(owner)) then
+    if seat and unlock or not (KEYS[4] and reader(owner)) then
       listeners = ears == 1 and 1 or tonumber(redis.pcall('PUBLISH', KEYS[4] or KEYS[1], int(h.fence) .. ' ' .. said)) or 0
     end
     h, freed = nil, true

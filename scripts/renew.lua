@@ -37,7 +37,8 @@ for i = 14, #ARGV do
   end
 end
 if not h and (not repair or #named == 0 or (seen and seen > fence) or noted == 1) then return refusal or {0, '', 0, 0} end
-local other, e, its = rival(owner, grant)
+local other, e, its
+if not h or KEYS[4] then other, e, its = rival(owner, grant) end
 if other then return refusal or {0, other, e - now, its or 0} end
 if not h then
   local name

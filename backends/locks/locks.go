@@ -132,7 +132,7 @@ type Obstacle uint8
 const (
 	Held    Obstacle = iota // another owner has it, or nobody was found to
 	Readers                 // others read it
-	Upgrade                 // the same, and this owner reads it as well: waiting for them would be a deadlock with one that does so too
+	Upgrade                 // the same, and this owner reads it as well: waiting for them would be a deadlock with one that does so too. Or it reads without a permit, and wants one
 	Intent                  // a writer waits for the readers, so that no new ones are let in
 	Permits                 // as many others have a permit as may
 )

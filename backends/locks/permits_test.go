@@ -42,7 +42,7 @@ func TestPermits_AsManyAsThereAre(t *testing.T) {
 			t.Errorf("a writer beside permits: %+v", a)
 		}
 		lock(t, s, reads("r", 0))
-		if a := refuses(t, s, permit("r", 9, 0)); a.Holder != "r" {
+		if a := refuses(t, s, permit("r", 9, time.Minute)); a.Holder != "r" || a.Why != locks.Upgrade {
 			t.Errorf("who reads without a permit: %+v", a)
 		}
 	})

@@ -132,7 +132,7 @@ func (s *Service) known(asked time.Duration, a Decision, err error) waitq.Known 
 		lease := a.Grant.Validity + Drift(a.Grant.Validity)
 		return waitq.Known{Asked: true, Fresh: a.Grant.Holds == 1, Holder: a.Grant.Owner, Fence: a.Grant.Fence, Until: s.store.Now() + lease}
 	}
-	return waitq.Known{Asked: true, Holder: a.Holder, Fence: a.Fence, Until: asked + a.Remaining, Soon: a.Why != Held, Err: err}
+	return waitq.Known{Asked: true, Holder: a.Holder, Fence: a.Fence, Until: asked + a.Remaining, Soon: a.Why != Held, Room: a.Why == Permits, Err: err}
 }
 
 // refusal is the answer to a LOCK by what its line knows, without asking the Store.

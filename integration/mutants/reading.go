@@ -257,7 +257,7 @@ var Reading = []Mutant{
 		Breaks: "writers are told when the last reader goes: before that they would ask in vain",
 		Rare:   true,
 		Units:  sharedScriptTests,
-		Edits:  []Edit{{"scripts/release.lua", "if seat or not (KEYS[4] and reader(owner)) then", "if true then"}},
+		Edits:  []Edit{{"scripts/release.lua", "if seat and unlock or not (KEYS[4] and reader(owner)) then", "if true then"}},
 	},
 	{
 		Name:   "last-reader-tells-nobody",

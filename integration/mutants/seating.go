@@ -134,15 +134,15 @@ var Seating = []Mutant{
 		Breaks: "nor renewed",
 		Rare:   true,
 		Units:  permitScriptTests,
-		Edits: []Edit{{"scripts/renew.lua", "local other, e, its = rival(owner, grant)\n",
-			"local other, e, its\nif not h then other, e, its = rival(owner, grant) end\n"}},
+		Edits: []Edit{{"scripts/renew.lua", "if not h or KEYS[4] then other,",
+			"if not h then other,"}},
 	},
 	{
 		Name:   "permit-tells-nobody",
 		Breaks: "those who wait are told of each permit that is given back, though others read on",
 		Rare:   true,
 		Units:  permitScriptTests,
-		Edits:  []Edit{{"scripts/release.lua", "if seat or not (KEYS[4] and reader(owner)) then", "if not (KEYS[4] and reader(owner)) then"}},
+		Edits:  []Edit{{"scripts/release.lua", "if seat and unlock or not (KEYS[4] and reader(owner)) then", "if not (KEYS[4] and reader(owner)) then"}},
 	},
 	{
 		Name:    "permit-with-the-fence-of-readers",

@@ -113,7 +113,7 @@ func TestShared_Shown(t *testing.T) {
 	if _, held, err := s[1].ForceGrant(t.Context(), job, b.Fence+1000); held || !errors.As(err, &other) {
 		t.Errorf("a fence of nobody: %v, %v", held, err)
 	}
-	if was, held, err := s[1].ForceGrant(t.Context(), job, b.Fence); err != nil || !held || was.Owner != "b" || was.Key != job {
+	if was, held, err := s[1].ForceGrant(t.Context(), job, b.Fence); err != nil || !held || was.Owner != "b" || was.Whole() != job {
 		t.Errorf("%+v, %v, %v", was, held, err)
 	}
 	if in, err := s[1].Inspect(t.Context(), job); err != nil || len(in.Readers) != 1 || in.Readers[0].Owner != "a" {
@@ -131,7 +131,7 @@ func TestShared_Shown(t *testing.T) {
 	if d := refused(t, s[0], "w"); d.Why != locks.Readers {
 		t.Errorf("%+v", d)
 	}
-	if was, held, err := s[1].Force(t.Context(), job); err != nil || !held || was.Readers != locks.MaxReaders+1 || was.Key != job {
+	if was, held, err := s[1].Force(t.Context(), job); err != nil || !held || was.Readers != locks.MaxReaders+1 || was.Whole() != job {
 		t.Errorf("%+v, %v, %v", was, held, err)
 	}
 	if w := lock(t, s[0], locks.LockRequest{Owner: "w"}); w.Fence <= a.Fence {

@@ -164,9 +164,12 @@ func (s *Store) acquire(a *locks.Attempt, began time.Duration) (locks.Decision, 
 	case a.Req != "" && isRepeat && !taken:
 		s.stats.Repeats++
 		return locks.Decision{Granted: true, Grant: locks.Grant{Key: a.Key, Owner: a.Owner, Fence: before}}, nil
-	case replaces && !r.held(a.Replaces.Owner, a.Replaces.Fence), len(r.holds) > 0 && r.owner != a.Owner && !replaces, a.NoReenter && !taken && len(r.holds) > 0,
-		a.Permits > 0 && !a.Fresh && len(r.holds) > 0 && !r.permit:
+	case replaces && !r.held(a.Replaces.Owner, a.Replaces.Fence), len(r.holds) > 0 && r.owner != a.Owner && !replaces, a.NoReenter && !taken && len(r.holds) > 0:
 		return s.refusal(r), nil
+	case a.Permits > 0 && !a.Fresh && len(r.holds) > 0 && !r.permit:
+		refused = s.refusal(r)
+		refused.Why = locks.Upgrade
+		return refused, nil
 	case (!r.held(a.Owner, 0) || a.Permits > 0 && !r.permit) && s.inTheWay(a, &refused):
 		return refused, nil
 	case r.count() >= locks.MaxHolds && !taken && !replaces:

@@ -168,7 +168,9 @@ func (s *Store) GiveBack(h locks.Holder, fence int64, ids []string) {
 // the votes when a majority has answered.
 func (s *Store) releaseEnded(h locks.Holder, g grant, epoch string, ids []string, left []hold) []voters.Vote {
 	round := s.set.Ask(voters.AskRelease, s.endCall(h, g, epoch, ids, left), func(v []voters.Vote) bool { return 2*(len(v)-voters.CountKind(v, voters.Silent)) > len(v) })
-	s.seats.Freed(h.Key, seats.Of(g.id))
+	if len(left) == 0 {
+		s.seats.Freed(h.Key, seats.Of(g.id))
+	}
 	s.host.Lines.Wake(h.Whole())
 	_ = round.Wait(context.Background(), s.set.Opts.Timeouts(s.set.Opts.MaxTTL)) // so that not all of a session's locks queue up at the nodes
 	return s.set.Closed(round, round.Close(false, nil), nil)

@@ -108,7 +108,7 @@ func TestPermitsScript_Guards(t *testing.T) {
 	s.taken(s.sits("dave", 0, 1), "alice", 30*time.Second)
 
 	s.granted(s.reading("dave"), "dave", s.reads("dave", "10000")) // who only reads takes none
-	s.refused(s.sits("dave", 3, 9), "dave", "")
+	s.refused(s.sits("dave", 3, 9), "dave", "upgrade")
 	if n := s.n.Do(t, "HLEN", s.reading("dave").Lock).Int(); n != 10 {
 		t.Errorf("the record of one who only reads has %d fields", n)
 	}
@@ -377,18 +377,10 @@ func TestPermitsScript_RevivedRecord(t *testing.T) {
 	reader := s.granted(s.reading("alice"), "alice", s.reads("alice", "30000"))
 	s.endsIn("alice", -time.Second)
 	s.forget(s.set)
-	w := s.granted(s.name, "writer", s.writes("writer"))
+	s.granted(s.name, "writer", s.writes("writer"))
 	s.endsIn("alice", 20*time.Second)
 	s.refused(s.reads("alice", "30000"), "writer", "")
 	notRenewed(reader)
-
-	s.forget(s.reading("alice").Lock)
-	s.n.Do(t, "HSET", s.name.Lock, "e", inMillis(-time.Second))
-	s.n.Do(t, "PERSIST", s.name.Lock)
-	s.granted(s.reading("alice"), "alice", s.reads("alice", "30000"))
-	s.n.Do(t, "HSET", s.name.Lock, "e", inMillis(20*time.Second))
-	s.refused(s.writes("writer"), "alice", "")
-	notRenewed(w)
 }
 
 // TestNextSeat_OfThePermits: a seat above the permits is not asked for, whatever a node says is free.

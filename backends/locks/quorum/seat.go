@@ -29,20 +29,20 @@ func (*splitError) Is(target error) bool { return target == errSplit }
 // seatFor is the seat that a LOCK asks for: try, if that is one or None; else the one that its owner has, as far as known; else
 // one that may be free.
 func (s *Store) seatFor(a *acquisition, try int) int {
-	if a.Reader == "" {
+	if a.Permits == 0 {
 		return seats.None
 	}
 	if try != seats.Any {
 		return try
 	}
-	if known := s.grants.lookup(a.holder); known.fence != 0 && known.until() > s.Now() {
+	if known := s.grants.lookup(a.holder); a.mayHave(seats.Of(known.id)) && known.until() > s.Now() {
 		return seats.Of(known.id)
-	}
-	if a.Permits == 0 {
-		return seats.None
 	}
 	return s.seats.Pick(a.Key, a.Permits, s.set.Opts.Random.Int)
 }
+
+// mayHave reports whether a seat is one of the permits. Who has another one keeps it, and enters it again, but gets it no more.
+func (a *acquisition) mayHave(seat int) bool { return seat >= 0 && seat < a.Permits }
 
 // otherSeat reports whether the owner has another seat at a node than the one that was asked for, or none.
 func (a *acquisition) otherSeat(v *voters.Vote) bool {
@@ -52,7 +52,7 @@ func (a *acquisition) otherSeat(v *voters.Vote) bool {
 // nextSeat is the seat to ask for after votes that granted nothing: the one that the owner has at most nodes, else one that a quorum
 // may find free, else Any.
 func (s *Store) nextSeat(a *acquisition, votes []voters.Vote) int {
-	if seat, n := tally.Most(votes, func(v *voters.Vote) (int, bool) { return tally.SeatOf(v), v.Kind == voters.Yes && v.Reentered != 0 }); n > 0 {
+	if seat, n := tally.Most(votes, func(v *voters.Vote) (int, bool) { return tally.SeatOf(v), v.Kind == voters.Yes && v.Reentered != 0 }); n > 0 && a.mayHave(seat) {
 		return seat
 	}
 	var free [][]int
@@ -62,7 +62,7 @@ func (s *Store) nextSeat(a *acquisition, votes []voters.Vote) int {
 		}
 	}
 	seat := seats.FreeBy(free, len(votes)-len(free), s.set.Quorum, s.set.Opts.Random.Int)
-	if seat < 0 || seat >= a.Permits { // none, or what a broken node has named
+	if !a.mayHave(seat) { // none, or what a broken node has named
 		return seats.Any
 	}
 	return seat
@@ -81,7 +81,7 @@ func (s *Store) refused(a *acquisition, t tally.Result, votes []voters.Vote) (lo
 
 // splitOn is the error of an acquisition for which nobody had a majority.
 func (s *Store) splitOn(a *acquisition, votes []voters.Vote) error {
-	if a.Reader == "" {
+	if a.Permits == 0 {
 		return errSplit
 	}
 	return &splitError{s.nextSeat(a, votes)}

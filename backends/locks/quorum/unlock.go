@@ -198,7 +198,9 @@ func (s *Store) release(ctx context.Context, h locks.Holder, g grant, ids []stri
 		round = s.releaseAndHandOver(h.Key, j, enough)
 	} else {
 		round = s.set.Ask(voters.AskRelease, j(how), enough)
-		s.seats.Freed(h.Key, seats.Of(g.id))
+		if len(left) == 0 {
+			s.seats.Freed(h.Key, seats.Of(g.id))
+		}
 		s.host.Lines.Wake(h.Whole()) // an acquisition given to the nodes from now on runs behind the release
 	}
 	err := round.Wait(ctx, limits)

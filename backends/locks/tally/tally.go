@@ -109,6 +109,8 @@ func obstacleOf(v *voters.Vote) obstacle {
 		return obstacle{owner: v.Owner}
 	case locks.Upgrade:
 		return obstacle{why: locks.Readers}
+	case locks.Permits: // of one seat
+		return obstacle{v.Owner, v.Why}
 	}
 	return obstacle{why: v.Why}
 }

@@ -33,6 +33,7 @@ type Known struct {
 	Asked     bool          // something is known
 	Fresh     bool          // it was granted just now, by a first hold
 	Elsewhere bool          // the holder did not get it through these Queues
+	Room      bool          // those that are Sharing may have it
 	Soon      bool          // it may become free before Until: the head is to ask again within Options.Poll
 	Holder    string        // empty: nobody was found to have it
 	Fence     int64         // of the holder's grant, or less
@@ -198,6 +199,9 @@ func (q *Queues[K, V]) Asked(w *Waiter[K, V], k Known) {
 	}
 	w.nextAsk = q.planAsk(w, q.opt.Now())
 	q.wakeOwner(l, k.Holder)
+	if k.Room {
+		q.letShare(l)
+	}
 }
 
 // Shared notes that w, the head, got the key, which it shares: those right behind it that share it as well are to ask for it
@@ -207,13 +211,17 @@ func (q *Queues[K, V]) Shared(w *Waiter[K, V]) {
 	defer q.mu.Unlock()
 	w.asking = false
 	w.line.known = Known{}
-	for other := range w.line.waiters.all() {
-		switch {
-		case other == w:
-		case other.use != Sharing:
+	q.letShare(w.line)
+}
+
+// letShare lets in those of a line that share the key, up to the first that wants it alone.
+func (q *Queues[K, V]) letShare(l *line[K, V]) {
+	for w := range l.waiters.all() {
+		if w.use == Alone {
 			return
-		default:
-			q.letIn(other)
+		}
+		if w.use == Sharing && w != l.head() {
+			q.letIn(w)
 		}
 	}
 }

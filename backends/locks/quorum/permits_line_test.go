@@ -26,9 +26,9 @@ func seatKnown(t *testing.T, p []*proxy, owner string, seat, permits int) {
 	endReading(t, p[1], locks.UnlockRequest{Owner: owner}, 0)
 }
 
-// TestReview_NoFreshSeatAboveThePermits: one of ten permits was given back, through another proxy. Then four owners ask for one of
+// TestPermits_NoFreshSeatAboveThePermits: one of ten permits was given back, through another proxy. Then four owners ask for one of
 // three.
-func TestReview_NoFreshSeatAboveThePermits(t *testing.T) {
+func TestPermits_NoFreshSeatAboveThePermits(t *testing.T) {
 	t.Parallel()
 	p, _, _ := proxies(t, 2)
 	seatKnown(t, p, "a", 7, 10)
@@ -38,8 +38,8 @@ func TestReview_NoFreshSeatAboveThePermits(t *testing.T) {
 	refuses(t, p[0], permitOf("a", 3), locks.Permits)
 }
 
-// TestReview_SharedTakesNoPermit: who reads without a permit is not refused for want of one, and takes none.
-func TestReview_SharedTakesNoPermit(t *testing.T) {
+// TestPermits_SharedTakesNoPermit: who reads without a permit is not refused for want of one, and takes none.
+func TestPermits_SharedTakesNoPermit(t *testing.T) {
 	t.Parallel()
 	p, _, _ := proxies(t, 2)
 	seatKnown(t, p, "a", 0, 1)
@@ -47,8 +47,8 @@ func TestReview_SharedTakesNoPermit(t *testing.T) {
 	mustLock(t, p[0], readsAs("a", 30*time.Second))
 }
 
-// TestReview_SharedLeavesThePermit: the same, and nobody has the permit at first.
-func TestReview_SharedLeavesThePermit(t *testing.T) {
+// TestPermits_SharedLeavesThePermit: the same, and nobody has the permit at first.
+func TestPermits_SharedLeavesThePermit(t *testing.T) {
 	t.Parallel()
 	p, _, _ := proxies(t, 2)
 	seatKnown(t, p, "a", 0, 1)
@@ -56,8 +56,8 @@ func TestReview_SharedLeavesThePermit(t *testing.T) {
 	mustLock(t, p[1], permitOf("b", 1))
 }
 
-// TestReview_LeftBehindAboveThePermits: one proxy. A node has missed that one of ten permits was given back.
-func TestReview_LeftBehindAboveThePermits(t *testing.T) {
+// TestPermits_LeftBehindAboveThePermits: one proxy. A node has missed that one of ten permits was given back.
+func TestPermits_LeftBehindAboveThePermits(t *testing.T) {
 	t.Parallel()
 	s, ns := start(t, 3)
 	k := locks.Key{Name: "job"}
@@ -96,9 +96,9 @@ func dumped(t *testing.T, n *redistest.Server, key string) func() {
 	}
 }
 
-// TestReview_NoBusyLoop: two nodes have each missed another grant, so that either knows of a free seat, and no quorum does. Who waits does
+// TestPermits_NoBusyLoop: two nodes have each missed another grant, so that either knows of a free seat, and no quorum does. Who waits does
 // not ask all the time.
-func TestReview_NoBusyLoop(t *testing.T) {
+func TestPermits_NoBusyLoop(t *testing.T) {
 	t.Parallel()
 	p, c, _ := proxies(t, 1)
 	s, k := p[0], locks.Key{Name: "job"}
@@ -120,26 +120,19 @@ func TestReview_NoBusyLoop(t *testing.T) {
 	}
 }
 
-// TestReview_OwnReadingHoldsUpNobody: who reads without a permit and waits for one does not keep others from permits that are free.
-func TestReview_OwnReadingHoldsUpNobody(t *testing.T) {
+// TestPermits_OwnReadingHoldsUpNobody: who reads without a permit does not wait for one, and so does not keep others from permits that are free.
+func TestPermits_OwnReadingHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	p, _, _ := proxies(t, 1)
-	s := p[0]
-	mustLock(t, s, readsAs("r", 30*time.Second))
+	mustLock(t, p[0], readsAs("r", 30*time.Second))
 	r := permitOf("r", 3)
 	r.Wait = 50 * time.Second
-	go s.LockAsync(t.Context(), r, func(locks.Decision, error) {})
-	eventually(t, 10*time.Second, "r waits", func() bool { return len(s.Waiters(locks.Key{Name: "job"})) == 1 })
-	time.Sleep(100 * time.Millisecond)
-	q := permitOf("", 3)
-	mustLock(t, s, q)
-	q = permitOf("q", 3)
-	q.Wait = 3 * time.Second
-	mustLock(t, s, q)
+	refuses(t, p[0], r, locks.Upgrade)
+	mustLock(t, p[0], permitOf("", 3))
 }
 
-// TestReview_PermitKeepsNoReaderOut: who waits for a permit does not keep those behind it waiting who need none.
-func TestReview_PermitKeepsNoReaderOut(t *testing.T) {
+// TestPermits_PermitKeepsNoReaderOut: who waits for a permit does not keep those behind it waiting who need none.
+func TestPermits_PermitKeepsNoReaderOut(t *testing.T) {
 	t.Parallel()
 	p, _, _ := proxies(t, 1)
 	s, k := p[0], locks.Key{Name: "job"}
@@ -166,9 +159,9 @@ func TestReview_PermitKeepsNoReaderOut(t *testing.T) {
 	}
 }
 
-// TestReview_GhostReader: a writer is not kept from renewing by a reader whose record is gone, which a clock that was stepped back shows in
+// TestPermits_GhostReader: a writer is not kept from renewing by a reader whose record is gone, which a clock that was stepped back shows in
 // the set.
-func TestReview_GhostReader(t *testing.T) {
+func TestPermits_GhostReader(t *testing.T) {
 	t.Parallel()
 	p, c, _ := proxies(t, 1)
 	s, k := p[0], locks.Key{Name: "job"}
@@ -181,4 +174,29 @@ func TestReview_GhostReader(t *testing.T) {
 	if _, err := s.Renew(t.Context(), locks.RenewRequest{Key: k, Owner: "w", TTL: 30 * time.Second, Fence: g.Fence}); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestPermits_EntersAbove: an owner whose permit is above the permits enters it again, though it is not given a new one.
+func TestPermits_EntersAbove(t *testing.T) {
+	t.Parallel()
+	p, _, _ := proxies(t, 2)
+	k := locks.Key{Name: "job"}
+	for i := range 10 {
+		p[0].inner.Store.seats.Took(k, i)
+	}
+	p[0].inner.Store.seats.Freed(k, 7)
+	g := mustLock(t, p[0], permitOf("a", 10))
+	for _, owner := range []string{"b", "c", "d"} {
+		mustLock(t, p[1], permitOf(owner, 3))
+	}
+	for i, s := range p {
+		for j, r := range []locks.LockRequest{permitOf("a", 3), readsAs("a", 30*time.Second)} {
+			if again := mustLock(t, s, r); again.Fence != g.Fence || again.Holds != 2+2*i+j {
+				t.Errorf("%+v after %+v", again, g)
+			}
+		}
+	}
+	r := permitOf("a", 3)
+	r.Fresh = true
+	refuses(t, p[0], r, locks.Permits)
 }
