@@ -11,7 +11,7 @@ import (
 )
 
 // ballotsOf reads one letter per node: y granted fence 7, h granted fence 9, k and K
-// granted to an owner who was in under fence 5 or 6, t to one of whom the node was told, n held by b, m held by c, x
+// granted to an owner who was in under fence 5 or 6, s and S to one who was in under fence 5 with the seat 1 or 2, t to one of whom the node was told, n held by b, m held by c, x
 // failed, . not yet here.
 func ballotsOf(letters string) []voters.Vote {
 	var votes []voters.Vote
@@ -22,6 +22,8 @@ func ballotsOf(letters string) []voters.Vote {
 			'h': {Kind: voters.Yes, Fence: 9, Rest: rest, Holds: 1},
 			'k': {Kind: voters.Yes, Fence: 7, Reentered: 5, Rest: rest, Holds: 2},
 			'K': {Kind: voters.Yes, Fence: 7, Reentered: 6, Rest: rest, Holds: 2},
+			's': {Kind: voters.Yes, Fence: 7, Reentered: 5, Rest: rest, Holds: 2, Grant: "g/1"},
+			'S': {Kind: voters.Yes, Fence: 7, Reentered: 5, Rest: rest, Holds: 2, Grant: "h/2"},
 			't': {Kind: voters.Yes, Fence: 7, Reentered: -1, Rest: rest, Holds: 2},
 			'n': {Kind: voters.No, Owner: "b", Rest: rest},
 			'm': {Kind: voters.No, Owner: "c", Rest: rest},
@@ -47,6 +49,11 @@ func TestAcquire(t *testing.T) {
 		{"silence is not a yes", "nnxxx", true, Result{Verdict: TooFew}},
 		{"the largest fence wins, and too few carry it", "yyhxx", true, Result{Verdict: Granted, Fence: 9, Stored: 1, Rest: 1 * time.Second, Holds: 1}},
 		{"kept when a quorum knows one grant", "kkkyy", true, Result{Verdict: Granted, Fence: 5, Reentered: true, Seat: seats.None, Stored: 3, Rest: 1 * time.Second, Holds: 2}},
+		{"so is a permit, with its seat", "sssyy", true, Result{Verdict: Granted, Fence: 5, Reentered: true, Seat: 1, Stored: 3, Rest: 1 * time.Second, Holds: 2}},
+		{"what has another seat does not count", "SsssS", true, Result{Verdict: Granted, Fence: 5, Reentered: true, Seat: 1, Stored: 3, Rest: 2 * time.Second, Holds: 2}},
+		{"two seats are none", "ssSSy", true, Result{Verdict: Granted, Fence: 7, Stored: 1, Rest: 1 * time.Second, Holds: 2}},
+		{"nor are a seat and none", "kkssS", true, Result{Verdict: Granted, Fence: 7, Stored: 0, Rest: 1 * time.Second, Holds: 2}},
+		{"half with one seat waits", "ssS..", false, Result{Verdict: Open}},
 		{"two earlier grants are none", "kkKKy", true, Result{Verdict: Granted, Fence: 7, Stored: 1, Rest: 1 * time.Second, Holds: 2}},
 		{"a proposed fence is carried by nobody", "kkyxx", true, Result{Verdict: Granted, Fence: 7, Stored: 1, Rest: 1 * time.Second, Holds: 1}},
 		{"hearsay keeps no fence", "tttyy", true, Result{Verdict: Granted, Fence: 7, Stored: 2, Rest: 1 * time.Second, Holds: 2}},
