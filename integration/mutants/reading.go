@@ -158,8 +158,8 @@ var Reading = []Mutant{
 		Breaks: "the first write of a LOCK SHARED is one that a full node refuses",
 		Rare:   true,
 		Units:  sharedScriptTests,
-		Edits: []Edit{{"scripts/acquire.lua", "0, 'intent'} end\n    if permits",
-			"0, 'intent'} end\n    redis.call('ZREMRANGEBYSCORE', beside('lockr'), '-inf', now)\n    if permits"}},
+		Edits: []Edit{{"scripts/acquire.lua", "0, 'intent'} end\n    return no_seat",
+			"0, 'intent'} end\n    redis.call('ZREMRANGEBYSCORE', beside('lockr'), '-inf', now)\n    return no_seat"}},
 	},
 	{
 		Name:   "half-an-unlock",

@@ -75,8 +75,12 @@ func TestPermits_SeatToAskFor(t *testing.T) {
 	wants("alice", 9, seats.None, seats.None)
 
 	seat := seats.Of(take(request("alice", 5)).Hold)
-	for _, permits := range []int{1, 2, 5, 9, 0} { // its own seat, also where it only wants to read
+	for _, permits := range []int{seat + 1, 5, 9} { // its own seat
 		wants("alice", permits, seats.Any, seat)
+	}
+	wants("alice", 0, seats.Any, seats.None) // who only reads needs none
+	if got := asked("alice", seat, seats.Any); got >= max(0, seat) {
+		t.Errorf("alice asks for the seat %d of %d", got, seat)
 	}
 	short := request("bob", 0)
 	short.TTL = 100 * time.Millisecond
@@ -112,7 +116,8 @@ func TestPermits_NextSeat(t *testing.T) {
 		{"its own seat", []voters.Vote{has("g/2"), fresh, fresh}, 2},
 		{"the one that most nodes know", []voters.Vote{has("g/2"), has("h/1"), has("i/1")}, 1},
 		{"one that a renewal put back", []voters.Vote{told, taken(1), taken(1)}, 3},
-		{"its own reading, which has no seat", []voters.Vote{has("g"), fresh, fresh}, seats.None},
+		{"its own reading, which has no seat", []voters.Vote{has("g"), fresh, fresh}, seats.Any},
+		{"its own, above the permits", []voters.Vote{has("g/5"), taken(1), taken(1)}, 1},
 		{"free at two", []voters.Vote{taken(1, 2), taken(2), taken(0)}, 2},
 		{"free at two, as far as is known", []voters.Vote{taken(4), {}, taken()}, 4},
 		{"free at one only", []voters.Vote{taken(4), taken(), taken()}, seats.Any},
