@@ -19,7 +19,8 @@
 -- holds of the grant that are missing here are added: see add in the prologue.
 -- A reader is granted its lock beside others, with the largest fence of the name as it stands, which so is not below that of
 -- any writer before. It is raised only where this owner has read under as large a fence, so that the fences of an owner's
--- readings increase as well, for as long as its own are kept. With permits it is a larger one, as of a lock that is not read. A writer who already reads the name may have it if nobody else does.
+-- readings increase as well, for as long as its own are kept. With permits it is a larger one, as of a lock that is not read. A
+-- writer who already reads the name may have it if nobody else does.
 -- The modes:
 --   plain  as above
 --   fresh  if the owner's fence here is not above the known one, which a quorum has noted, its holds are dropped, their
@@ -106,13 +107,15 @@ elseif KEYS[4] then
   if other then return {0, other, e - now, its or 0} end
 end
 
-if mine and permits > 0 and how ~= 'fresh' and h.present == 0 and not seat_of(h.grant) then return {0, h.owner, h.rest, h.fence, 'upgrade'} end
+local without = mine and permits > 0 and h.present == 0 and not seat_of(h.grant) -- it reads without the permit that it wants
+if without and how ~= 'fresh' then return {0, h.owner, h.rest, h.fence, 'upgrade'} end
 if h and h.present == 0 and how ~= 'plain' then
   local same = false
   for _, id in ipairs(request and h.owner == owner and redis.call('HKEYS', KEYS[1]) or {}) do same = same or tag(id) == request end
   local other = h.fence > known
   if replaces then other = h.fence ~= known or h.owner ~= ARGV[12] end
   if not same and (how == 'alone' or other) then return {0, h.owner, h.rest, h.fence} end
+  if same and without then return {0, h.owner, h.rest, h.fence, 'upgrade'} end
   local no = not same and KEYS[4] and no_seat()
   if no then return no end
   if not same then

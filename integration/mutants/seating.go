@@ -40,7 +40,7 @@ var Seating = []Mutant{
 		Name:    "reading-is-a-permit",
 		Breaks:  "who reads without a permit is not told that it has one",
 		Profile: "permits",
-		Edits:   []Edit{{"scripts/acquire.lua", "if mine and permits > 0 and how ~= 'fresh' and", "if false and"}},
+		Edits:   []Edit{{"scripts/acquire.lua", "local without = mine and permits > 0 and", "local without = false and"}},
 	},
 	{
 		Name:   "seat-back-beside-another",
@@ -141,6 +141,13 @@ var Seating = []Mutant{
 		Units:  permitScriptTests,
 		Edits: []Edit{{"scripts/renew.lua", "if not h or KEYS[4] then other,",
 			"if not h then other,"}},
+	},
+	{
+		Name:   "fresh-enters-a-reading",
+		Breaks: "a request that took no permit is not told one when it comes again",
+		Rare:   true,
+		Units:  permitScriptTests,
+		Edits:  []Edit{{"scripts/acquire.lua", "if same and without then", "if false then"}},
 	},
 	{
 		Name:   "permit-tells-nobody",

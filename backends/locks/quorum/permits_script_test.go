@@ -198,6 +198,9 @@ func TestPermitsScript_Fresh(t *testing.T) {
 	r := s.granted(s.reading("reader"), "reader", s.reads("reader", "10000"))
 	s.permitOf("reader", "reader/3", s.sitsAs("reader", "reader/3", 4, "fresh", r.Fence)) // it has none to lose
 	s.keeps("reader", 3)
+
+	s.granted(s.reading("again"), "again", s.sitsAs("again", "ABCDEFGHIJKLMNOP.1", 0, "fresh", 0))
+	s.refused(s.sitsAs("again", "ABCDEFGHIJKLMNOP.2/4", 9, "fresh", 0), "again", "upgrade") // the same request, which got no permit
 }
 
 // TestPermitsScript_PutBack: a renewal puts nobody back whose seat is another's.
