@@ -13,14 +13,14 @@ var Seating = []Mutant{
 		Breaks: "nor does it to one that drops its own grant for that",
 		Rare:   true,
 		Units:  permitScriptTests,
-		Edits: []Edit{{"scripts/acquire.lua", "not same and KEYS[4] and no_seat()", "not same and permits > 0 and not seat and taken_seats('')"}},
+		Edits:  []Edit{{"scripts/acquire.lua", "not same and KEYS[4] and no_seat()", "not same and permits > 0 and not seat and taken_seats('')"}},
 	},
 	{
 		Name:   "fresh-without-a-seat",
 		Breaks: "the new grant needs a seat as well",
 		Rare:   true,
 		Units:  permitScriptTests,
-		Edits: []Edit{{"scripts/acquire.lua", "not same and KEYS[4] and no_seat()", "not same and seat and no_seat()"}},
+		Edits:  []Edit{{"scripts/acquire.lua", "not same and KEYS[4] and no_seat()", "not same and seat and no_seat()"}},
 	},
 	{
 		Name:   "permit-without-a-seat",

@@ -100,7 +100,7 @@ func TestPermitsScript_Guards(t *testing.T) {
 	s.taken(s.sits("carol", 0, 2), "alice", 10*time.Second)
 	s.taken(s.sits("carol", 1, 2), "bob", 10*time.Second)
 	s.taken(s.sits("carol", seats.None, 2), "", 10*time.Second) // a hold without a seat is none
-	s.taken(s.sits("carol", 4, 2), "", 10*time.Second) // nor is one above the permits
+	s.taken(s.sits("carol", 4, 2), "", 10*time.Second)          // nor is one above the permits
 	s.taken(s.sits("carol", 1, 4), "bob", 10*time.Second, 2, 3)
 	if v := s.n.Do(t, "EXISTS", s.reading("carol").Lock).Int(); v != 0 {
 		t.Error("who was refused has a record")
