@@ -61,7 +61,7 @@ var Seating = []Mutant{
 		Breaks: "an owner has a permit if a quorum knows one seat of it, and not only one fence",
 		Rare:   true,
 		Units:  tallyTests,
-		Edits:  []Edit{{"backends/locks/tally/tally.go", "return kept{v.Reentered, SeatOf(v)},", "return kept{v.Reentered, 0},"}},
+		Edits:  []Edit{{"backends/locks/tally/tally.go", "return kept{v.Reentered, SeatOf(v)}, true", "return kept{v.Reentered, 0}, true"}},
 	},
 	{
 		Name:   "seat-of-the-index-alone",

@@ -34,10 +34,14 @@ func Named(hold string, seat int) string {
 // Of is the seat that a hold, or a grant, is for; None if it has none.
 func Of(hold string) int {
 	_, number, found := strings.Cut(hold, "/")
-	if seat, err := strconv.Atoi(number); found && err == nil {
-		return seat
+	if !found {
+		return None
 	}
-	return None
+	seat, err := strconv.Atoi(number)
+	if err != nil {
+		return None
+	}
+	return seat
 }
 
 // FreeBy is a seat that need nodes may find free, one by chance; Any if there is none. Each of the lists is what one node

@@ -62,7 +62,10 @@ func Acquire(votes []voters.Vote, q int, final bool) Result {
 		seat  int
 	}
 	keeps := func(v *voters.Vote) (kept, bool) {
-		return kept{v.Reentered, SeatOf(v)}, v.Kind == voters.Yes && v.Reentered > 0
+		if v.Kind != voters.Yes || v.Reentered <= 0 {
+			return kept{}, false
+		}
+		return kept{v.Reentered, SeatOf(v)}, true
 	}
 	existing, reenteredBy := Most(votes, keeps)
 	endedFence, endedBy := Most(votes, func(v *voters.Vote) (int64, bool) { return v.Fence, v.Kind == voters.AlreadyReleased })

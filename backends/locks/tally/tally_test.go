@@ -79,6 +79,17 @@ func TestAcquire(t *testing.T) {
 	}
 }
 
+// TestAcquire_AllocatesNothing: votes are counted whenever one comes.
+func TestAcquire_AllocatesNothing(t *testing.T) {
+	votes := ballotsOf("yyknx")
+	for i := range votes {
+		votes[i].Grant = "DFL5MF323L76XAPT2EET4QY466"
+	}
+	if n := testing.AllocsPerRun(100, func() { Acquire(votes, 3, true) }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
 // TestAcquire_Obstacles: readers are in the way, whichever of them each node names. That the owner reads as well counts if one
 // node says so.
 func TestAcquire_Obstacles(t *testing.T) {
