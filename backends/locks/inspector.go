@@ -90,6 +90,23 @@ func (s *Service) ForceReaders(ctx context.Context, k Key) (was Holding, held bo
 	return s.tellForced(k, was, held, err)
 }
 
+// ForceEach has force take the name away from each of those who read it. It returns what the last one had from whom it was taken, from how many it
+// was, and the *OtherGrantError of one that reads under another fence; any other error ends it.
+func ForceEach(k Key, readers []ReadBy, force func(reading Key) (was Holding, held bool, err error)) (was Holding, taken int, later, err error) {
+	for _, r := range readers {
+		reading, held, err := force(Holder{k, r.Owner}.Reading().Key)
+		switch other := (*OtherGrantError)(nil); {
+		case errors.As(err, &other):
+			later = err
+		case err != nil:
+			return was, taken, later, err
+		case held:
+			was, taken = reading, taken+1
+		}
+	}
+	return was, taken, later, nil
+}
+
 // Nodes is what the last probe told of every node, in the order of the Store's options.
 func (s *Service) Nodes() []NodeStatus {
 	if s.inspector == nil {

@@ -39,15 +39,13 @@ func (s *Service) prepare(lr LockRequest) (r Attempt, err error) {
 	if lr.Open {
 		lr.TTL = s.openTTL()
 	}
+	lr.Shared = lr.Shared || lr.Permits > 0
 	if err := s.check(lr); err != nil {
 		return r, err
 	}
 	r = Attempt{LockRequest: lr, Asked: s.store.Now()}
 	if r.Owner == "" {
 		r.Owner, r.Generated = s.options.Random.ID(), true
-	}
-	if r.Permits > 0 {
-		r.Shared = true
 	}
 	if r.Shared {
 		r.Reader = r.Owner
@@ -82,7 +80,7 @@ func (s *Service) check(r LockRequest) error {
 	if r.Permits < 0 || r.Permits > MaxPermits {
 		return fmt.Errorf("there may be 1 to %d permits, not %d", MaxPermits, r.Permits)
 	}
-	if (r.Shared || r.Permits > 0) && (r.Open || r.Replaces != nil) {
+	if r.Shared && (r.Open || r.Replaces != nil) {
 		return errors.New("a reader's lease has an end, and takes no other's place")
 	}
 	if r.Replaces != nil && (r.Wait > 0 || r.Fresh || r.NoReenter) {

@@ -223,26 +223,21 @@ func (s *Store) Force(ctx context.Context, k locks.Key, fence int64) (was locks.
 		if err != nil {
 			return was, held, err
 		}
-		taken := 0
-		var others error // of readers with another fence
-		for _, r := range v.readBy() {
-			reading, read, err := s.force(ctx, locks.Holder{Key: k, Owner: r.Owner}.Reading().Key, fence)
-			switch other := (*locks.OtherGrantError)(nil); {
-			case errors.As(err, &other):
-				others = err
-			case err != nil:
-				return was, held, err
-			case read:
-				n := was.Readers
-				was, held, taken = reading, true, taken+1
-				was.Readers = n + 1
-			}
+		last, taken, later, err := locks.ForceEach(k, v.readBy(), func(reading locks.Key) (locks.Holding, bool, error) {
+			return s.force(ctx, reading, fence)
+		})
+		if taken > 0 {
+			last.Readers = was.Readers + taken
+			was, held = last, true
+		}
+		if err != nil {
+			return was, held, err
 		}
 		if !v.beside.more || taken == 0 {
 			if held {
-				others = nil
+				later = nil
 			}
-			return was, held, others
+			return was, held, later
 		}
 	}
 }

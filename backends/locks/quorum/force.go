@@ -30,21 +30,17 @@ func (s *Store) Force(ctx context.Context, k locks.Key, fence int64) (was locks.
 			return was, held, err
 		}
 		was.Readers = max(was.Readers, len(readers))
-		var later error // of readers with another fence
-		taken := false
-		for _, r := range readers {
-			reading, read, err := s.forceOf(ctx, locks.Holder{Key: k, Owner: r.Owner}.Reading().Key, fence)
-			switch other := (*locks.OtherGrantError)(nil); {
-			case errors.As(err, &other):
-				later = err
-			case err != nil:
-				return was, held, err
-			case read:
-				reading.Readers = was.Readers
-				was, held, taken = reading, true, true
-			}
+		last, taken, later, err := locks.ForceEach(k, readers, func(reading locks.Key) (locks.Holding, bool, error) {
+			return s.forceOf(ctx, reading, fence)
+		})
+		if taken > 0 {
+			last.Readers = was.Readers
+			was, held = last, true
 		}
-		if later != nil && !taken {
+		if err != nil {
+			return was, held, err
+		}
+		if later != nil && taken == 0 {
 			if held {
 				later = nil
 			}

@@ -26,7 +26,7 @@ type splitError struct{ seat int }
 func (*splitError) Error() string        { return errSplit.Error() }
 func (*splitError) Is(target error) bool { return target == errSplit }
 
-// seatFor is the seat that a LOCK asks for: try, if that is one or None; else the one that its owner has, as far as known; else
+// seatFor is the seat that a LOCK asks for: try, unless that is Any; else the one that its owner has, as far as known; else
 // one that may be free.
 func (s *Store) seatFor(a *acquisition, try int) int {
 	if a.Permits == 0 {
