@@ -67,6 +67,7 @@ func TestPermits_LeftBehindAboveThePermits(t *testing.T) {
 	s.inner.Store.seats.Freed(k, 7)
 	mustLock(t, s, permitOf("a", 10))
 	rec := s.RedisKeys(locks.Holder{Key: k, Owner: "a"}.Reading().Key).Lock
+	eventually(t, time.Minute, "the last node has it", func() bool { return ns[2].Do(t, "EXISTS", rec).Int() == 1 })
 	saved := dumped(t, ns[2], rec)
 	endReading(t, s, locks.UnlockRequest{Owner: "a"}, 0)
 	for i := range 10 {
