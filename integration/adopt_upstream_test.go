@@ -74,18 +74,28 @@ func TestAdopt_AsksUpstream(t *testing.T) {
 				null = "_"
 			}
 			for n := range 6 { // names of several slots
-				lock, list := fmt.Sprintf("lock:%d:%d", i, n), fmt.Sprintf("list%d:%d", i, n)
+				lock := fmt.Sprintf("lock:%d:%d", i, n)
 				wantReplies(t, there, [2]string{"SET " + lock + " direct", "+OK"})
 				wantReplies(t, c, [2]string{"SET " + lock + " me NX PX 30000", null})
 				wantReplies(t, there, [2]string{"DEL " + lock, ":1"})
-				wantReplies(t, c, [2]string{"SET " + lock + " me NX PX 30000", "+OK"})
-				if v := c.Do(t, "EVAL", releaseAndTell, "1", lock, "me", fmt.Sprint("free", i), list); v.String() != ":1" {
-					t.Errorf("release: %v", v)
+				for try := 0; ; try++ { // where this machine is so busy that the upstream takes 100 ms, a token is given up
+					list := fmt.Sprintf("list%d:%d:%d", i, n, try)
+					wantReplies(t, c, [2]string{"SET " + lock + " me NX PX 30000", "+OK"})
+					if v := c.Do(t, "EVAL", releaseAndTell, "1", lock, "me", fmt.Sprint("free", i), list); v.String() != ":1" {
+						t.Errorf("release: %v", v)
+					}
+					tokens := there.Do(t, "LRANGE", list, "0", "-1").String()
+					if tokens == `*[$"token"]` {
+						break
+					}
+					if tokens != "*[]" || try == 20 {
+						t.Fatalf("there is %s after %d releases", tokens, try+1)
+					}
 				}
 				if v := hears.Read(t); v.Elems[len(v.Elems)-1].Text != "free" {
 					t.Errorf("heard %v", v)
 				}
-				wantReplies(t, there, [2]string{"LRANGE " + list + " 0 -1", `*[$"token"]`}, [2]string{"EXISTS " + lock, ":0"})
+				wantReplies(t, there, [2]string{"EXISTS " + lock, ":0"})
 			}
 			wantReplies(t, c, [2]string{"ECHO end", `$"end"`})
 		})

@@ -307,10 +307,19 @@ func TestShared_Requests(t *testing.T) {
 
 func TestShared_FreshAndNoReenter(t *testing.T) {
 	t.Parallel()
-	p, _, _ := proxies(t, 2)
+	p, c, _ := proxies(t, 2)
+	// A LOCK that comes to a node behind FRESH adds a dropped hold to the new grant there, and an UNLOCK may then find one left.
+	holds := func(n int64) {
+		t.Helper()
+		rec := p[0].RedisKeys(locks.Holder{Key: locks.Key{Name: "job"}, Owner: "alice"}.Reading().Key).Lock
+		for _, node := range c {
+			eventually(t, time.Minute, "each node knows of alice's holds", func() bool { return node.Do(t, "HLEN", rec).Int() == 9+n })
+		}
+	}
 	g := mustLock(t, p[0], readsAs("alice", 30*time.Second))
 	mustLock(t, p[0], readsAs("alice", 30*time.Second))
 	bob := mustLock(t, p[0], readsAs("bob", 30*time.Second))
+	holds(2)
 	r := readsAs("alice", 30*time.Second)
 	r.NoReenter = true
 	refuses(t, p[1], r, locks.Held)
@@ -319,6 +328,7 @@ func TestShared_FreshAndNoReenter(t *testing.T) {
 	if fresh.Fence <= g.Fence || fresh.Holds != 1 {
 		t.Errorf("FRESH: %+v after %+v", fresh, g)
 	}
+	holds(1)
 	if _, err := p[0].Renew(t.Context(), locks.RenewRequest{Key: locks.Key{Name: "job"}, Owner: "alice", TTL: time.Second, Fence: g.Fence, Shared: true}); !errors.Is(err, locks.ErrLost) {
 		t.Errorf("RENEW of what it dropped: %v", err)
 	}
