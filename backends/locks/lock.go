@@ -18,6 +18,9 @@ const (
 // MaxPermits is the most that Permits may be: a node that refuses looks at all of them.
 const MaxPermits = 1000
 
+// MaxNames is how many names one LOCK may be for, see LockRequest.Others.
+const MaxNames = 64
+
 // MaxHolds is how many holds of one name an owner may have; the scripts know it too.
 const MaxHolds = 1000
 

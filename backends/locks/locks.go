@@ -72,6 +72,10 @@ type LockRequest struct {
 	// has the name.
 	Replaces *GrantRef
 
+	// Others are further names, of the same database: all of them and Key are granted, or none is. They differ from each other and
+	// from Key, and with Key they are MaxNames at most. Not with Permits, Open or Replaces.
+	Others []Key
+
 	Wait    time.Duration // how long to wait for the name, first come, first served; 0 tries once
 	Queue   QueueListener // with Wait and Req: is told when the request begins to wait; may be nil
 	Barge   bool          // without Wait: ask the Store even while others wait at this proxy; else that is a refusal
@@ -123,6 +127,8 @@ type Decision struct {
 	Fence     int64         // if not: of the holder's grant, or a smaller one
 	Waiters   int           // if not: how many wait for the name at this proxy
 	Why       Obstacle      // if not: what was in the way
+	Others    []Grant       // if Granted: those of LockRequest.Others, in their order
+	Of        Key           // if not, and there are Others: the name that Holder has
 	trigger   waitq.Trigger // if Granted: what made the waiter ask
 }
 

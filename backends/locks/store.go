@@ -107,7 +107,8 @@ type Attempt struct {
 	LockRequest
 	Generated bool          // Owner was generated for this LOCK, so it has no hold yet
 	Asked     time.Duration // when Lock was called
-	KeepOut   time.Duration // of a writer: for so long no new reader is let in, if only readers are in its way
+	KeepOut   time.Duration // of a writer: for so long no new reader is let in, if only readers are in its way. With Others: nobody new is
+	Since     time.Time     // with Others and KeepOut: when the request began to wait; the oldest keeps out the others
 }
 
 // use is with whom the owner may have the name.
