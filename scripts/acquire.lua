@@ -12,9 +12,10 @@
 --       here, and owner is empty if the name is free. why is there only if the one in the way is not a writer: it is
 --       readers, of which owner is the one with the latest end; upgrade, which is readers as well, and this owner is one, or
 --       this owner reads without a permit and wants one;
---       intent, of a writer who waits for readers; or seat: the one that the hold names is another's. Behind that is each seat
+--       intent, of a writer who waits for readers, or of one who waits for several names; or seat: the one that the hold names is another's. Behind that is each seat
 --       below the number of permits that is free, and ms left is until the first of the others lapses
--- Without a grant nothing is written, except that what has ended is removed, and the intent of a writer that waits. Repeating
+-- Without a grant nothing is written, except that what has ended is removed, and the intent of a writer that waits. In a call for
+-- several names (acquireall) the grant is not made but left in grants, for when every name has been looked at. Repeating
 -- the call changes nothing. The new hold ends ttl from now and prolongs no other hold; the version of the lease stays. Known
 -- holds of the grant that are missing here are added: see add in the prologue.
 -- A reader is granted its lock beside others, with the largest fence of the name as it stands, which so is not below that of
@@ -40,11 +41,11 @@ local h = holder(10, 10)
 local mine, replaces = h and h.owner == owner, how == 'replace'
 if h and h.owner ~= owner and not replaces then return {0, h.owner, h.rest, h.fence} end
 
-local c, seen, last, intent = fences('o', 'w')
+local c, seen, last, intent, claim = fences('o', 'w', 'x')
 local name -- the largest fence of the name that is read, as this node has seen it
 if KEYS[4] then
-  local f = redis.call('HMGET', beside('fence:'), 'c', 'w')
-  name, intent = f[1] and tonumber(f[1]), f[2]
+  local f = redis.call('HMGET', beside('fence:'), 'c', 'w', 'x')
+  name, intent, claim = f[1] and tonumber(f[1]), f[2], f[3]
   c = math.max(c, largest)
 end
 local fence = math.max(c + 1, math.min(math.max(proposal, us - skew), us + skew))
@@ -74,6 +75,14 @@ end
 
 local longest_intent = 10000 -- ms; no proxy asks for as much, so one that ends later is from before the clock was stepped back
 
+-- kept_out returns the end of an intent of one who waits for several names, if it keeps this owner out; nil: it does not.
+local function kept_out()
+  local ends, since, whose = string.match(claim or '', '^(%d+) (%d+) (.*)$')
+  ends = tonumber(ends) or 0
+  if ends <= now or ends > now + longest_intent or whose == owner or waiting_since and waiting_since < tonumber(since) then return end
+  return ends
+end
+
 -- in_the_way is the reply to an owner that does not have the name, if others keep it from getting it.
 local function in_the_way()
   local ends, whose = string.match(intent or '', '^(%d+) (.*)$')
@@ -83,9 +92,13 @@ local function in_the_way()
     local other, e, its = writer(owner)
     if other then return {0, other, e - now, its} end
     if waits and whose ~= owner then return {0, '', ends - now, 0, 'intent'} end
+    local till = kept_out()
+    if till then return {0, '', till - now, 0, 'intent'} end
     return no_seat()
   end
   local other, e = reader(owner)
+  local till = not other and kept_out()
+  if till then return {0, '', till - now, 0, 'intent'} end
   if not other then
     if whose == owner then redis.call('HDEL', KEYS[2], 'w') end
     return
@@ -109,6 +122,7 @@ end
 
 local without = mine and permits > 0 and h.present == 0 and not seat_of(h.grant) -- it reads without the permit that it wants
 if without and how ~= 'fresh' then return {0, h.owner, h.rest, h.fence, 'upgrade'} end
+local dropped -- the record whose place the grant takes
 if h and h.present == 0 and how ~= 'plain' then
   local same = false
   for _, id in ipairs(request and h.owner == owner and redis.call('HKEYS', KEYS[1]) or {}) do same = same or tag(id) == request end
@@ -118,33 +132,37 @@ if h and h.present == 0 and how ~= 'plain' then
   if same and without then return {0, h.owner, h.rest, h.fence, 'upgrade'} end
   local no = not same and KEYS[4] and no_seat()
   if no then return no end
-  if not same then
-    for _, id in ipairs(redis.call('HKEYS', KEYS[1])) do
-      if replaces and #id > 1 then
-        remember('H' .. id, hold)
-      elseif tag(id) then
-        remember('L' .. tag(id), int(h.fence))
-      end
-    end
-    if replaces then
-      local _, _, noted = fences('m')
-      if known > tonumber(noted or '0') then redis.call('HSET', KEYS[2], 'm', ARGV[11]) end
-      alert(h.owner)
-    end
-    redis.call('DEL', KEYS[1])
-    h = nil
-  end
+  if not same then dropped, h = h, nil end
 elseif not h and replaces then
   return {0, '', 0, (fences())}
 end
 
-if h then
+if h and h.present == 0 and redis.call('HLEN', KEYS[1]) - base >= most then
+  local n = #live(h.ends, true)
+  if n >= most then return {3, n} end
+end
+
+-- drop removes the record that is replaced, or begun anew.
+local function drop()
+  for _, id in ipairs(redis.call('HKEYS', KEYS[1])) do
+    if replaces and #id > 1 then
+      remember('H' .. id, hold)
+    elseif tag(id) then
+      remember('L' .. tag(id), int(dropped.fence))
+    end
+  end
+  if replaces then
+    local _, _, noted = fences('m')
+    if known > tonumber(noted or '0') then redis.call('HSET', KEYS[2], 'm', ARGV[11]) end
+    alert(dropped.owner)
+  end
+  redis.call('DEL', KEYS[1])
+end
+
+-- enter adds the hold to those of the owner.
+local function enter()
   local ends = h.ends
   if h.present == 0 then
-    if redis.call('HLEN', KEYS[1]) - base >= most then
-      local n = #live(ends, true)
-      if n >= most then return {3, n} end
-    end
     if h.fence == known and h.grant == ARGV[12] then add(h, 14) end
     ends = math.max(ends, now + ttl)
     redis.call('HSET', KEYS[1], hold, (now + ttl) .. ' ' .. now, 'p', entered(h))
@@ -155,11 +173,18 @@ if h then
   return {1, fence, h.told and -1 or h.fence, ttl, holds(ends), h.lineage, h.number, h.grant}
 end
 
-create({hold}, hold, owner, now + ttl, fence, hold, '0', ARGV[8], '0 ' .. int(math.max(seen or 0, floor)))
-if last == owner then raise(fence, seen, 'n', '1') else raise(fence, seen) end
-if KEYS[4] then
-  raise_name(fence, name)
-  -- those who gave it back are not there any more; not before: behind another write a full node takes the grant
-  if us % 16 == 0 then redis.pcall('ZREMRANGEBYSCORE', beside('lockr'), '-inf', now) end
+local function grant()
+  if h then return enter() end
+  if dropped then drop() end
+  create({hold}, hold, owner, now + ttl, fence, hold, '0', ARGV[8], '0 ' .. int(math.max(seen or 0, floor)))
+  if last == owner then raise(fence, seen, 'n', '1') else raise(fence, seen) end
+  if KEYS[4] then
+    raise_name(fence, name)
+    -- those who gave it back are not there any more; not before: behind another write a full node takes the grant
+    if us % 16 == 0 then redis.pcall('ZREMRANGEBYSCORE', beside('lockr'), '-inf', now) end
+  end
+  if claim and string.match(claim, '^%d+ %d+ (.*)$') == owner then redis.call('HDEL', beside('fence:'), 'x') end
+  return {1, fence, 0, ttl, 1, hold, 0, hold}
 end
-return {1, fence, 0, ttl, 1, hold, 0, hold}
+
+if grants then grants[#grants + 1] = grant else return grant() end

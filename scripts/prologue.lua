@@ -10,7 +10,8 @@
 --            not. A hold that was requested under a request id has the id TAG.id, with a TAG of 16 bytes; holds with
 --            one TAG were taken by one request, and count as one
 --   KEYS[2]  the name's fences   hash: c the largest fence; o, a, f owner, hold and fence of the last release; n 1 if that
---            owner has had a grant since; m the largest fence of a grant that a renewal may have shortened
+--            owner has had a grant since; m the largest fence of a grant that a renewal may have shortened;
+--            x the intent of one who waits for several names: its end in ms, since when it waits in us, and its owner
 --   KEYS[4]  only in a call about the lock of a reader: the record of the name. A reader's lock is one of its own, which no
 --            other owner can have: KEYS[1] and KEYS[2] are the record and the fences of this owner's reading. Beside them a
 --            name has a sorted set of the owners that read it, by the end of the lease of each, under the key of its record with
@@ -42,6 +43,7 @@ local t = redis.call('TIME')
 local us = t[1] * 1000000 + t[2]
 local now = (us - us % 1000) / 1000
 local own, skew, retention = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local grants, waiting_since -- of acquireall
 
 -- int formats a fence, which has more digits than .. keeps, or a time in ms: in two parts, since %.0f, and .., cost five times as
 -- much, and %d takes no more than 31 bits everywhere. What is no fence, as in a damaged counter, stays what it is.

@@ -2,14 +2,15 @@
 // protocol, each of which is atomic on its master.
 //
 // Every script is prologue.lua, which decides whether the master may vote, followed by
-// its own file. One, handover, also has the files of release and acquire, so that both run in
-// one call. The headers of these files are the reference for keys, arguments and replies.
+// its own file. Two also have other files as functions: handover those of release and acquire, so that both run in
+// one call, and acquireall that of acquire, which runs for each name. The headers of these files are the reference for keys, arguments and replies.
 package scripts
 
 import (
 	"crypto/sha1"
 	"embed"
 	"encoding/hex"
+	"strings"
 )
 
 //go:embed *.lua
@@ -24,26 +25,27 @@ type Script struct {
 
 // The scripts of the protocol.
 var (
-	Acquire  = load("acquire")
-	Settle   = load("settle")
-	Note     = load("note")
-	Renew    = load("renew")
-	Release  = load("release")
-	Handover = load("handover")
-	Read     = load("read")
-	State    = load("state")
-	Register = load("register")
-	Restore  = load("restore")
-	Change   = load("change")
-	Announce = load("announce")
-	Open     = load("open")
-	Readers  = load("readers")
-	Yield    = load("yield")
+	Acquire    = load("acquire")
+	AcquireAll = load("acquireall")
+	Settle     = load("settle")
+	Note       = load("note")
+	Renew      = load("renew")
+	Release    = load("release")
+	Handover   = load("handover")
+	Read       = load("read")
+	State      = load("state")
+	Register   = load("register")
+	Restore    = load("restore")
+	Change     = load("change")
+	Announce   = load("announce")
+	Open       = load("open")
+	Readers    = load("readers")
+	Yield      = load("yield")
 )
 
 // All returns every script, in no particular order.
 func All() []*Script {
-	return []*Script{Acquire, Settle, Note, Renew, Release, Handover, Read, State, Register, Restore, Change, Announce, Open, Readers, Yield}
+	return []*Script{Acquire, AcquireAll, Settle, Note, Renew, Release, Handover, Read, State, Register, Restore, Change, Announce, Open, Readers, Yield}
 }
 
 func load(name string) *Script {
@@ -51,13 +53,23 @@ func load(name string) *Script {
 	return &Script{Name: name, Source: source, SHA1: SHA1(source)}
 }
 
+// calls are the files that a script has as functions.
+var calls = map[string][]string{"handover": {"release", "acquire"}, "acquireall": {"acquire"}}
+
 // Compose puts the source of a script together from files that file returns, by name without their ending.
 func Compose(name string, file func(name string) string) string {
-	if name != "handover" {
-		return file("prologue") + file(name)
+	var source strings.Builder
+	if calls[name] != nil {
+		source.WriteString("local whole, keys, ARGV, KEYS = ARGV, KEYS, ARGV, KEYS\n")
 	}
-	part := func(name string) string { return "local function " + name + "()\n" + file(name) + "end\n" }
-	return "local whole, ARGV = ARGV, ARGV\n" + file("prologue") + part("release") + part("acquire") + file(name)
+	if name == "acquireall" { // a fourth key belongs to the first name only if that is read
+		source.WriteString("KEYS = {KEYS[1], KEYS[2], KEYS[3], ARGV[5] == '3' and KEYS[4] or nil}\n")
+	}
+	source.WriteString(file("prologue"))
+	for _, f := range calls[name] {
+		source.WriteString("local function " + f + "()\n" + file(f) + "end\n")
+	}
+	return source.String() + file(name)
 }
 
 // mustRead panics when a file is missing, which only a broken build can cause.

@@ -1,8 +1,12 @@
--- yield: a writer that waited for readers waits no longer: readers are let in again, and told on the channel KEYS[1].
+-- yield: an owner that kept others out of the name, since it waited for readers or for several names, waits no longer: they are let
+-- in again, and told on the channel KEYS[1].
 --   ARGV[5]  owner
---   {1}  done     {0}  another writer keeps them out, or nobody does
-local intent = redis.call('HMGET', KEYS[2], 'w')[1]
-if not intent or string.match(intent, '^%d+ (.*)$') ~= ARGV[5] then return refusal or {0} end
-redis.call('HDEL', KEYS[2], 'w')
+--   {1}  done     {0}  others keep them out, or nobody does
+local intents = redis.call('HMGET', KEYS[2], 'w', 'x')
+local reader = intents[1] and string.match(intents[1], '^%d+ (.*)$') == ARGV[5]
+local several = intents[2] and string.match(intents[2], '^%d+ %d+ (.*)$') == ARGV[5]
+if not reader and not several then return refusal or {0} end
+if reader then redis.call('HDEL', KEYS[2], 'w') end
+if several then redis.call('HDEL', KEYS[2], 'x') end
 redis.pcall('PUBLISH', KEYS[1], '1 yield')
 return refusal or {1}

@@ -132,6 +132,18 @@ type Decision struct {
 	trigger   waitq.Trigger // if Granted: what made the waiter ask
 }
 
+// Add adds the grant of one name to a Decision that grants several: Grant is the first, the others are Others.
+func (d *Decision) Add(g Grant) {
+	if d.Grant.Name == "" {
+		d.Grant = g
+	} else {
+		d.Others = append(d.Others, g)
+	}
+}
+
+// All are the grants of all names.
+func (d *Decision) All() []Grant { return append([]Grant{d.Grant}, d.Others...) }
+
 // An Obstacle is what keeps an owner from getting a name.
 type Obstacle uint8
 

@@ -105,18 +105,26 @@ func (s *Store) acquire(ctx context.Context, r locks.Attempt, seat int) (locks.D
 		return locks.Decision{}, err
 	}
 	defer s.set.ReleaseSlot()
-	dropped, err := int64(0), error(nil)
-	switch {
-	case r.Fresh:
-		dropped, err = s.prepareFresh(ctx, &r)
-	case r.Replaces != nil:
-		err = s.prepareReplace(ctx, &r)
+	if len(r.Others) > 0 {
+		return s.acquireAll(ctx, r)
 	}
+	dropped, err := s.prepare(ctx, &r)
 	if err != nil {
 		return locks.Decision{}, err
 	}
 	a, j := s.newAcquisition(r, dropped, seat)
 	return s.awaitAcquire(ctx, a, s.set.Ask(voters.AskAcquire, j, s.acquireDecides))
+}
+
+// prepare does what comes before a try in which the owner's grant, or another one, may be dropped. dropped is as in acquisition.
+func (s *Store) prepare(ctx context.Context, r *locks.Attempt) (dropped int64, err error) {
+	switch {
+	case r.Fresh:
+		return s.prepareFresh(ctx, r)
+	case r.Replaces != nil:
+		return 0, s.prepareReplace(ctx, r)
+	}
+	return 0, nil
 }
 
 // newAcquisition begins a try, whose clock runs from now on; seat is as in seatFor. It returns the call that is to be sent to every node.
@@ -214,33 +222,42 @@ func (s *Store) decide(ctx context.Context, a *acquisition, round *voters.Round)
 	return locks.Decision{}, s.lockError(a.Name, votes)
 }
 
-// grant makes sure that a quorum has stored the fence, computes the validity and records the grant. Nodes that vote
-// later get the fence then.
+// grant makes sure that a quorum has stored the fence, and records the grant. Nodes that vote later get the fence then.
 func (s *Store) grant(ctx context.Context, a *acquisition, round *voters.Round, t tally.Result) (locks.Decision, error) {
 	var votes []voters.Vote
 	if t.Reentered {
 		votes = round.Close(false, nil)
 	} else {
 		votes = round.Close(false, func(i int, v voters.Vote) { s.complete(a, i, &v, t.Fence) })
+	}
+	g, end, err := s.conclude(ctx, a, votes, t)
+	s.set.Ended(round, votes, end)
+	if err != nil {
+		return locks.Decision{}, err
+	}
+	return locks.Decision{Granted: true, Grant: g}, nil
+}
+
+// conclude makes sure that a quorum has stored the fence, computes the validity and records the grant. A grant that is not
+// recorded is undone. end is that of its round.
+func (s *Store) conclude(ctx context.Context, a *acquisition, votes []voters.Vote, t tally.Result) (g locks.Grant, end voters.End, err error) {
+	if !t.Reentered {
 		if err := s.settle(ctx, a, votes, t.Fence); err != nil {
-			s.set.Ended(round, votes, voters.EndUnsettled)
 			s.undoAll(a)
-			return locks.Decision{}, err
+			return g, voters.EndUnsettled, err
 		}
 	}
 	s.forgetReleased(ctx, a, t)
 	now := s.Now()
 	validity := t.Rest - (now - a.began) - locks.Drift(t.Rest)
 	if validity <= 0 {
-		s.set.Ended(round, votes, voters.EndLate)
 		s.undoAll(a)
-		return locks.Decision{}, s.lateError(a, votes)
+		return g, voters.EndLate, s.lateError(a, votes)
 	}
-	s.set.Ended(round, votes, voters.EndGranted)
-	g := grant{fence: t.Fence, id: a.id, since: a.began}
+	its := grant{fence: t.Fence, id: a.id, since: a.began}
 	if t.Reentered {
-		g.since = 0
-		g.id, _ = tally.Most(votes, func(v *voters.Vote) (string, bool) {
+		its.since = 0
+		its.id, _ = tally.Most(votes, func(v *voters.Vote) (string, bool) {
 			return v.Grant, v.Kind == voters.Yes && v.Reentered == t.Fence && tally.SeatOf(v) == t.Seat
 		})
 	}
@@ -252,20 +269,18 @@ func (s *Store) grant(ctx context.Context, a *acquisition, round *voters.Round, 
 	}
 	epoch, n := tally.Most(votes, func(v *voters.Vote) (string, bool) { return v.Version.Epoch, v.Kind == voters.Yes })
 	if n >= s.set.Quorum && (epoch == a.id || epoch == a.known.version.Epoch) {
-		g.version.Epoch = epoch
+		its.version.Epoch = epoch
 	}
-	s.seats.Took(a.Key, seats.Of(g.id))
-	holds, until, err := s.recordGrant(a, g, now+validity, t.Holds)
+	s.seats.Took(a.Key, seats.Of(its.id))
+	holds, until, err := s.recordGrant(a, its, now+validity, t.Holds)
 	if err != nil {
 		s.undoAll(a)
-		return locks.Decision{}, err
+		return g, voters.EndGranted, err
 	}
 	if validity = min(validity, until-s.Now()); validity <= 0 {
-		return locks.Decision{}, s.lateError(a, votes)
+		return g, voters.EndGranted, s.lateError(a, votes)
 	}
-	return locks.Decision{Granted: true, Grant: locks.Grant{
-		Key: a.Key, Owner: a.Owner, Fence: t.Fence, Validity: validity, Holds: holds, Hold: a.id,
-	}}, nil
+	return locks.Grant{Key: a.Key, Owner: a.Owner, Fence: t.Fence, Validity: validity, Holds: holds, Hold: a.id}, voters.EndGranted, nil
 }
 
 // forgetReleased drops holds from the cache that were given back through other proxies, if the cache has more than
@@ -359,7 +374,7 @@ func (s *Store) abandon(a *acquisition, round *voters.Round) []voters.Vote {
 	s.inflight.end(a.holder, a.id)
 	var once sync.Once
 	undo := func(i int, v voters.Vote) {
-		if v.Kind == voters.Yes || (v.Kind == voters.Silent && (v.Code == 0 || v.Code == voters.Damaged) && !v.Unsent) {
+		if mayHaveGranted(&v) {
 			once.Do(func() { s.counters.undos.Add(1) })
 			s.set.Members[i].Push(s.undoCall(a.keys, a.Owner, a.id))
 		}
@@ -371,6 +386,11 @@ func (s *Store) abandon(a *acquisition, round *voters.Round) []voters.Vote {
 		}
 	}
 	return votes
+}
+
+// mayHaveGranted reports whether a node has granted an acquisition, or may have.
+func mayHaveGranted(v *voters.Vote) bool {
+	return v.Kind == voters.Yes || v.Kind == voters.Silent && (v.Code == 0 || v.Code == voters.Damaged) && !v.Unsent
 }
 
 // undoAll undoes a hold everywhere.

@@ -36,7 +36,7 @@ func (o *offer) Withdraw() {
 func (s *Store) releaseAndHandOver(k locks.Key, release func(how string) voters.ScriptCall, enough func([]voters.Vote) bool) *voters.Round {
 	var acquire voters.ScriptCall
 	offered, alone := s.host.Lines.HandOver(k, func(w *locks.Waiting) bool {
-		if w.Reader != "" { // its call has other keys, and there may be other readers behind it
+		if w.Reader != "" || len(w.Others) > 0 { // its call has other keys, and there may be other readers behind it
 			return false
 		}
 		a, j := s.newAcquisition(w.Attempt, 0, seats.None)

@@ -26,6 +26,7 @@ func handing(release, acquire []string) []string {
 type scriptNode struct {
 	*simNode
 	*rand.Rand
+	own []string // of the name, and the node
 }
 
 var (
@@ -37,7 +38,7 @@ var (
 // newScriptNode makes a node whose record lets it vote, mostly.
 func newScriptNode(r *rand.Rand) *scriptNode {
 	w := &simWorld{began: time.Now(), history: newSimHistory(time.Now())}
-	n := &scriptNode{&simNode{w: w, rate: 1, replid: strings.Repeat("a", 40), keys: map[string]*simKey{}}, r}
+	n := &scriptNode{&simNode{w: w, rate: 1, replid: strings.Repeat("a", 40), keys: map[string]*simKey{}}, r, scriptKeys}
 	record := []string{"id", n.replid, "since", "0", "until", "0", "sync", "1", "floor", "7", "g", "9", "word", scriptCommon[3], "list", "nodes", "epoch", "0"}
 	set := func(field, value string) { record = append(record, field, value) }
 	switch n.IntN(25) {
@@ -68,7 +69,7 @@ func (n *scriptNode) one(all ...string) string { return all[n.IntN(len(all))] }
 
 // field is one of the lock record, or another text where there is none.
 func (n *scriptNode) field(name, other string) string {
-	if v, ok := n.hmget([]string{scriptKeys[0], name}).([]any)[0].(string); ok {
+	if v, ok := n.hmget([]string{n.own[0], name}).([]any)[0].(string); ok {
 		return v
 	}
 	return other
@@ -90,7 +91,7 @@ func (n *scriptNode) hold() string {
 
 // carried are the holds that are there, and the ms they are said to have left.
 func (n *scriptNode) carried() (pairs []string) {
-	for _, f := range n.hash(scriptKeys[0]).fields {
+	for _, f := range n.hash(n.own[0]).fields {
 		if len(f.name) > 1 {
 			pairs = append(pairs, f.name, n.one("1", "20000"))
 		}
@@ -135,12 +136,15 @@ func (n *scriptNode) release(how ...string) []string {
 }
 
 // run runs a script on these keys of the node. An error is its text without where it was raised.
-func (n *scriptNode) run(s *scripts.Script, args []string) any {
+func (n *scriptNode) run(s *scripts.Script, args []string) any { return n.runWith(s, nil, args) }
+
+// runWith is run with more keys.
+func (n *scriptNode) runWith(s *scripts.Script, more, args []string) any {
 	p, err := compileSim(s.Source)
 	if err != nil {
 		panic(err)
 	}
-	reply := runSim(n.simNode, p, scriptKeys, slices.Concat(scriptCommon, args))
+	reply := runSim(n.simNode, p, slices.Concat(n.own, more), slices.Concat(scriptCommon, args))
 	if err, failed := reply.(error); failed {
 		panic(err)
 	}

@@ -69,7 +69,7 @@ func Acquire(votes []voters.Vote, q int, final bool) Result {
 	}
 	existing, reenteredBy := Most(votes, keeps)
 	endedFence, endedBy := Most(votes, func(v *voters.Vote) (int64, bool) { return v.Fence, v.Kind == voters.AlreadyReleased })
-	no, noBy := Most(votes, func(v *voters.Vote) (obstacle, bool) { return obstacleOf(v), v.Kind == voters.No })
+	_, noBy := Most(votes, refusal)
 	fullBy := voters.CountKind(votes, voters.TooMany)
 	switch {
 	case reenteredBy >= q:
@@ -82,10 +82,7 @@ func Acquire(votes []voters.Vote, q int, final bool) Result {
 	case fresh >= q || (yeses >= q && due == 0):
 		return countNew(votes, q)
 	case noBy >= q:
-		agree := func(v *voters.Vote) bool { return v.Kind == voters.No && obstacleOf(v) == no }
-		t := Result{Verdict: Held, Fence: leastFence(votes, agree), Rest: QthRest(votes, q, agree)}
-		t.Holder, t.Why = inTheWay(votes, agree)
-		return t
+		return heldBy(votes, q)
 	case endedBy >= q:
 		return Result{Verdict: Ended, Fence: endedFence}
 	case fullBy >= q:
@@ -116,6 +113,21 @@ func obstacleOf(v *voters.Vote) obstacle {
 		return obstacle{v.Owner, v.Why}
 	}
 	return obstacle{why: v.Why}
+}
+
+// refusal is what a node says is in the way, if it refuses.
+func refusal(v *voters.Vote) (obstacle, bool) { return obstacleOf(v), v.Kind == voters.No }
+
+// heldBy is the result where at least q nodes name one obstacle, which no others name more often.
+func heldBy(votes []voters.Vote, q int) Result {
+	most, _ := Most(votes, refusal)
+	agree := func(v *voters.Vote) bool {
+		o, no := refusal(v)
+		return no && o == most
+	}
+	t := Result{Verdict: Held, Fence: leastFence(votes, agree), Rest: QthRest(votes, q, agree)}
+	t.Holder, t.Why = inTheWay(votes, agree)
+	return t
 }
 
 // inTheWay is whom the votes that match name, of readers the one who reads for longest. If a node says that the owner

@@ -24,6 +24,7 @@ const (
 	MissingHold                      // renew: the holds were given back here
 	AlreadyReleased                  // acquire: this request was granted and given back before
 	TooMany                          // acquire: the owner has as many holds as it may
+	Withheld                         // acquire of several names: this one was free, and another was not
 )
 
 // A Vote is one node's reply. Each field is set for the kinds, or the questions, that its comment names.
@@ -43,6 +44,7 @@ type Vote struct {
 	Hold         string         // release: the one that this UNLOCK has given back before, if it has
 	Why          locks.Obstacle // No of acquire: what was in the way
 	Free         []int          // No of acquire because of Permits: the seats that are free
+	Names        []Vote         // acquire of several names: the vote on each; Kind is Yes if all are
 
 	// Of acquire, read, list and announce.
 	Version Version // acquire, read, VersionConflict: of the lease
@@ -280,6 +282,10 @@ func ParseAcquire(m []rueidis.RedisMessage) (Vote, error) {
 	}
 	if code == 3 {
 		v.Kind = TooMany
+		return v, nil
+	}
+	if code == 4 {
+		v.Kind = Withheld
 		return v, nil
 	}
 	if err := readInts(m, &code, &v.Fence, &v.Reentered, &rest, &holds); err != nil {

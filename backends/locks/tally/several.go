@@ -1,0 +1,68 @@
+package tally
+
+import "github.com/lockproxy/lockproxy/backends/locks/voters"
+
+// An AllResult is the result of an acquisition of several names.
+type AllResult struct {
+	Verdict  Verdict
+	Names    []Result // of each
+	InTheWay int      // Held: which of them
+}
+
+// AcquireAll counts the votes of an acquisition of several names, which are those of all nodes on each name. It is granted if each of
+// them is by its own votes. Since a node grants all of them or none, a node that withholds a name because of another one
+// says neither yes nor no to it.
+func AcquireAll(byName [][]voters.Vote, q int, final bool) AllResult {
+	t := AllResult{Names: make([]Result, len(byName))}
+	var of [TooFew + 1]int // how many names have a verdict
+	for i, votes := range byName {
+		t.Names[i] = Acquire(votes, q, final)
+		if of[t.Names[i].Verdict]++; t.Names[i].Verdict == Held && of[Held] == 1 {
+			t.InTheWay = i
+		}
+	}
+	switch {
+	case of[Granted] == len(byName):
+		t.Verdict = Granted
+	case of[Held] > 0:
+		t.Verdict = Held
+	case refusals(byName) >= q:
+		t.Verdict, t.InTheWay = Held, oftenestRefused(byName)
+		t.Names[t.InTheWay] = heldBy(byName[t.InTheWay], 1)
+	default:
+		for _, v := range [...]Verdict{Ended, Full, Open, Split, TooFew} {
+			if of[v] > 0 {
+				t.Verdict = v
+				break
+			}
+		}
+	}
+	return t
+}
+
+// refusals is how many nodes name an obstacle for some name, the one that most nodes name for it. Two rivals for one name are not
+// two obstacles: both may go.
+func refusals(byName [][]voters.Vote) (n int) {
+	refused := make([]bool, len(byName[0]))
+	for _, votes := range byName {
+		most, _ := Most(votes, refusal)
+		for i := range votes {
+			if o, no := refusal(&votes[i]); no && o == most && !refused[i] {
+				refused[i] = true
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// oftenestRefused is the name that most nodes refuse for one reason.
+func oftenestRefused(byName [][]voters.Vote) (name int) {
+	most := 0
+	for i, votes := range byName {
+		if _, n := Most(votes, refusal); n > most {
+			name, most = i, n
+		}
+	}
+	return name
+}
