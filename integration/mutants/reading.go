@@ -77,7 +77,7 @@ var Reading = []Mutant{
 		Breaks: "a writer's fence is above all that readers were told: one that is larger than the name's raises it",
 		Rare:   true,
 		Units:  sharedScriptTests,
-		Edits:  []Edit{{"scripts/acquire.lua", "  raise_name(fence, name)\n  -- those", "  -- those"}},
+		Edits:  []Edit{{"scripts/acquire.lua", "    raise_name(fence, name)\n    -- those", "  -- those"}},
 	},
 	{
 		Name:    "settle-does-not-raise-the-name",
@@ -244,7 +244,7 @@ var Reading = []Mutant{
 		Breaks: "only the writer whose intent it is lets readers in again",
 		Rare:   true,
 		Units:  sharedScriptTests,
-		Edits:  []Edit{{"scripts/yield.lua", "if not intent or string.match(intent, '^%d+ (.*)$') ~= ARGV[5] then", "if not intent then"}},
+		Edits:  []Edit{{"scripts/yield.lua", "intents[1] and string.match(intents[1], '^%d+ (.*)$') == ARGV[5]", "intents[1]"}},
 	},
 	{
 		Name:    "upgrade-waits",

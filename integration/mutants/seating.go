@@ -223,7 +223,7 @@ var Seating = []Mutant{
 		Breaks: "the seat of a re-entry is that of the grant",
 		Rare:   true,
 		Units:  permitTests,
-		Edits: []Edit{{"backends/locks/quorum/acquire.go", "		g.id, _ = tally.Most(votes, func(v *voters.Vote) (string, bool) {\n			return v.Grant, v.Kind == voters.Yes && v.Reentered == t.Fence && tally.SeatOf(v) == t.Seat\n		})\n",
+		Edits: []Edit{{"backends/locks/quorum/acquire.go", "		its.id, _ = tally.Most(votes, func(v *voters.Vote) (string, bool) {\n			return v.Grant, v.Kind == voters.Yes && v.Reentered == t.Fence && tally.SeatOf(v) == t.Seat\n		})\n",
 			""}},
 	},
 }

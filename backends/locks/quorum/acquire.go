@@ -132,7 +132,7 @@ func (s *Store) newAcquisition(r locks.Attempt, dropped int64, seat int) (*acqui
 	a := &acquisition{Attempt: r, holder: locks.Holder{Key: r.Key, Owner: r.Owner}, keys: s.set.RedisKeys(r.Key), dropped: dropped, began: s.Now()}
 	a.id = seats.Named(s.newHold(r.LockRequest), s.seatFor(a, seat))
 	if !r.Generated { // else nobody can ask for a RENEW yet
-		s.inflight.begin(a.holder, a.id)
+		s.inflight.Begin(a.holder, a.id)
 	}
 	a.known = s.grants.forAcquire(a.holder, a.began)
 	fence, id, how := a.known.fence, a.known.id, "plain"
@@ -181,7 +181,7 @@ func (s *Store) acquireDecides(v []voters.Vote) bool {
 
 // awaitAcquire waits for the votes on an acquisition.
 func (s *Store) awaitAcquire(ctx context.Context, a *acquisition, round *voters.Round) (locks.Decision, error) {
-	defer s.inflight.end(a.holder, a.id)
+	defer s.inflight.End(a.holder, a.id)
 	if err := round.Wait(ctx, s.set.Opts.Timeouts(a.TTL)); err != nil {
 		s.set.Ended(round, s.abandon(a, round), voters.EndCanceled)
 		return locks.Decision{}, err
@@ -371,7 +371,7 @@ func (s *Store) complete(a *acquisition, i int, v *voters.Vote, fence int64) {
 // abandon ends an acquisition's round, and undoes the acquisition on every node that has granted it, may have or
 // still may. It returns the votes.
 func (s *Store) abandon(a *acquisition, round *voters.Round) []voters.Vote {
-	s.inflight.end(a.holder, a.id)
+	s.inflight.End(a.holder, a.id)
 	var once sync.Once
 	undo := func(i int, v voters.Vote) {
 		if mayHaveGranted(&v) {

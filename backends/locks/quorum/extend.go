@@ -7,6 +7,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/seats"
+	"github.com/lockproxy/lockproxy/backends/locks/tally"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 )
 
@@ -31,25 +32,25 @@ func (s *Store) Extend(ctx context.Context, h locks.Holder, fence int64, t locks
 func (s *Store) extendKnown(ctx context.Context, h locks.Holder, t locks.Term, g grant) (e locks.Extension, decided bool) {
 	until, result, votes, err := s.renewal(ctx, h, t.From(s.Now()), g, nil, grows)
 	switch {
-	case err != nil || result == undecided:
+	case err != nil || result == tally.Undecided:
 		return s.undecidedResult(h, votes, err), true
-	case result == applied:
+	case result == tally.Applied:
 		if slices.ContainsFunc(votes, func(v voters.Vote) bool { return v.GivenBack }) {
 			s.grants.invalidate(h) // another proxy gave a hold back: read the grant the next time
 		}
-		if anyNoted(votes) {
+		if tally.Noted(votes) {
 			s.grants.capEnds(h, g.fence, until)
 		}
 		return locks.Extension{Result: locks.Extended, Until: s.grants.endExtension(h, g, until)}, true
-	case result == conflict:
+	case result == tally.Conflict:
 		s.grants.invalidate(h)
 	}
 	return e, false
 }
 
 // extensionOf is the result where a read shows that the owner does not have the grant.
-func extensionOf(o outcome) locks.ExtensionResult {
-	if o == otherOwner {
+func extensionOf(o tally.Outcome) locks.ExtensionResult {
+	if o == tally.OtherOwner {
 		return locks.Taken
 	}
 	return locks.Gone
@@ -75,11 +76,11 @@ func (s *Store) extendForeign(ctx context.Context, h locks.Holder, fence int64, 
 	}
 	g, result := s.readGrant(votes, h, fence, began)
 	switch {
-	case result == undecided:
+	case result == tally.Undecided:
 		return s.undecidedResult(h, votes, nil)
-	case result != applied && s.releasedBefore(votes, h.Owner, fence):
+	case result != tally.Applied && s.releasedBefore(votes, h.Owner, fence):
 		return locks.Extension{Result: locks.GivenBack}
-	case result != applied:
+	case result != tally.Applied:
 		s.grants.forgetGrant(h, fence)
 		return locks.Extension{Result: extensionOf(result)}
 	}
@@ -93,7 +94,7 @@ func (s *Store) extendForeign(ctx context.Context, h locks.Holder, fence int64, 
 		return s.undecidedResult(h, votes, nil)
 	}
 	g, result, votes, err = s.takeOver(ctx, h, t.From(s.Now()), g, votes, grows, false)
-	if err != nil || result != applied {
+	if err != nil || result != tally.Applied {
 		return s.undecidedResult(h, votes, err) // what has changed meanwhile is found by the next read
 	}
 	until := g.until()

@@ -209,11 +209,11 @@ func (s *Store) fosterForeign(ctx context.Context, l voters.OpenLease, did foste
 		return missed, 0
 	}
 	g, result := s.readGrant(votes, h, l.Fence, began)
-	if result == undecided {
+	if result == tally.Undecided {
 		return missed, 0
 	}
 	switch is := s.openness(votes, h.Owner, g.fence); {
-	case result != applied || is == isWithEnd:
+	case result != tally.Applied || is == isWithEnd:
 		return leftAlone, 0
 	case is == maybeOpen:
 		return missed, 0
@@ -235,9 +235,9 @@ func (s *Store) fosterForeign(ctx context.Context, l voters.OpenLease, did foste
 	}
 	g, result, _, err = s.takeOver(ctx, h, ttl, g, votes, grows, open)
 	switch {
-	case err != nil || result == undecided:
+	case err != nil || result == tally.Undecided:
 		return missed, 0
-	case result != applied: // another proxy was first, or the lock has been given back
+	case result != tally.Applied: // another proxy was first, or the lock has been given back
 		return leftAlone, 0
 	}
 	s.grants.replace(h, before, g) // so that the next renewal reinstates it where a node has lost it

@@ -52,7 +52,7 @@ func TestPermits_SeatToAskFor(t *testing.T) {
 		r := locks.Attempt{LockRequest: request(owner, permits)}
 		r.Reader = owner
 		a, _ := s.newAcquisition(r, 0, try)
-		s.inflight.end(a.holder, a.id)
+		s.inflight.End(a.holder, a.id)
 		return seats.Of(a.id)
 	}
 	wants := func(owner string, permits, try, want int) {

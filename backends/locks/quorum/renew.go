@@ -35,7 +35,7 @@ func (s *Store) Renew(ctx context.Context, r locks.RenewRequest) (time.Duration,
 	}
 	defer s.set.ReleaseSlot()
 	h := locks.Holder{Key: r.Key, Owner: r.Owner}
-	spared, end := s.inflight.startRenewal(h)
+	spared, end := s.inflight.StartRenewal(h)
 	defer end()
 	now, fence := s.Now(), r.Fence
 	if fence == 0 {
@@ -44,21 +44,21 @@ func (s *Store) Renew(ctx context.Context, r locks.RenewRequest) (time.Duration,
 	g, shorter, ok := s.grants.beginRenewal(h, r.Fence, now, now+r.TTL-locks.Drift(r.TTL), r.Open)
 	if ok {
 		until, result, votes, err := s.renewal(ctx, h, r.TTL, g, nil, changeOf(shorter))
-		if err == nil && result == applied {
+		if err == nil && result == tally.Applied {
 			return s.grants.endRenewal(h, g, until) - s.Now(), nil
 		}
-		if err != nil || result != conflict && result != lost { // a lost one may have been granted anew through another proxy
+		if err != nil || result != tally.Conflict && result != tally.Lost { // a lost one may have been granted anew through another proxy
 			return 0, s.renewError(h, fence, result, votes, err)
 		}
 		s.grants.invalidate(h)
 	}
 	var validity time.Duration
-	var result outcome
+	var result tally.Outcome
 	var votes []voters.Vote
 	var err error
 	stopped := s.retry(ctx, func() (again bool) {
 		validity, result, votes, err = s.renewForeign(ctx, h, r, spared)
-		return err == nil && result == conflict
+		return err == nil && result == tally.Conflict
 	})
 	if stopped != nil {
 		err = stopped
@@ -67,17 +67,17 @@ func (s *Store) Renew(ctx context.Context, r locks.RenewRequest) (time.Duration,
 }
 
 // renewError is the error of a renewal of the grant with this fence, nil if it was applied.
-func (s *Store) renewError(h locks.Holder, fence int64, result outcome, votes []voters.Vote, err error) error {
+func (s *Store) renewError(h locks.Holder, fence int64, result tally.Outcome, votes []voters.Vote, err error) error {
 	if err != nil {
 		return err
 	}
 	switch result {
-	case applied:
+	case tally.Applied:
 		return nil
-	case otherOwner:
+	case tally.OtherOwner:
 		s.grants.forgetGrant(h, fence)
 		return &locks.NotOwnerError{Remaining: s.otherOwnersRest(votes, h.Owner)}
-	case lost:
+	case tally.Lost:
 		s.grants.forgetGrant(h, fence)
 		return locks.ErrLost
 	}
@@ -112,30 +112,30 @@ func changeOf(shorter bool) leaseChange {
 // renewal asks the nodes to renew the holds of a grant. expected, if not nil, is the version to replace on each
 // node; nodes without one are not asked, and nothing is reinstated. The result is applied, and until the end
 // of the new validity, only if the votes came before the old validity ended and the new one has not.
-func (s *Store) renewal(ctx context.Context, h locks.Holder, ttl time.Duration, g grant, expected []string, how leaseChange) (until time.Duration, result outcome, votes []voters.Vote, err error) {
+func (s *Store) renewal(ctx context.Context, h locks.Holder, ttl time.Duration, g grant, expected []string, how leaseChange) (until time.Duration, result tally.Outcome, votes []voters.Vote, err error) {
 	if how == shortens {
 		if votes, err = s.noteShortening(ctx, h, g.fence, s.set.Opts.Timeouts(ttl)); err != nil || voters.CountKind(votes, voters.Yes) < s.set.Quorum {
-			return 0, undecided, votes, err
+			return 0, tally.Undecided, votes, err
 		}
 	}
 	began := s.Now()
 	if err := ctx.Err(); err != nil { // a caller that gave up must not be renewed any more
-		return 0, undecided, nil, err
+		return 0, tally.Undecided, nil, err
 	}
 	if began >= g.until() {
-		return 0, lost, nil, nil
+		return 0, tally.Lost, nil, nil
 	}
 	if votes, result, err = s.renewNodes(ctx, h, ttl, g, expected, how, began); votes == nil {
-		return 0, undecided, nil, err
+		return 0, tally.Undecided, nil, err
 	}
 	until = began + ttl - locks.Drift(ttl)
-	if now := s.Now(); result == applied && (now >= g.until() || now >= until) {
-		result = lost
+	if now := s.Now(); result == tally.Applied && (now >= g.until() || now >= until) {
+		result = tally.Lost
 	}
-	if how == grows && !anyNoted(votes) {
+	if how == grows && !tally.Noted(votes) {
 		until = max(until, g.until())
 	}
-	if err == nil && result == applied {
+	if err == nil && result == tally.Applied {
 		s.counters.renewals.Add(1)
 	}
 	return until, result, votes, err
@@ -143,7 +143,7 @@ func (s *Store) renewal(ctx context.Context, h locks.Holder, ttl time.Duration, 
 
 // renewNodes runs the round of a renewal, and a second one that reinstates the grant on nodes without it, if there is
 // no quorum otherwise. If it returns no votes, nothing is decided, and err is that of ctx.
-func (s *Store) renewNodes(ctx context.Context, h locks.Holder, ttl time.Duration, g grant, expected []string, how leaseChange, began time.Duration) ([]voters.Vote, outcome, error) {
+func (s *Store) renewNodes(ctx context.Context, h locks.Holder, ttl time.Duration, g grant, expected []string, how leaseChange, began time.Duration) ([]voters.Vote, tally.Outcome, error) {
 	call := func(expected, repair string) *voters.ScriptCall {
 		return s.renewCall(h, ttl, g, expected, repair, how, began)
 	}
@@ -161,18 +161,12 @@ func (s *Store) renewNodes(ctx context.Context, h locks.Holder, ttl time.Duratio
 		}
 	})
 	if err != nil {
-		return nil, undecided, err
+		return nil, tally.Undecided, err
 	}
 	if expected == nil && voters.CountKind(votes, voters.Yes) > 0 && ctx.Err() == nil {
 		return s.repair(ctx, h, ttl, call("", "1"), votes, result)
 	}
 	return votes, result, nil
-}
-
-// anyNoted reports whether a node has a note that the lease may have been shortened: then its end is known
-// from the votes alone.
-func anyNoted(votes []voters.Vote) bool {
-	return slices.ContainsFunc(votes, func(v voters.Vote) bool { return v.Noted })
 }
 
 // noteShortening has every node note that a grant may be shortened. What shortens it, such as a renewal, may be sent
@@ -199,46 +193,46 @@ func (s *Store) renewCall(h locks.Holder, ttl time.Duration, g grant, expected, 
 
 // renewRound asks the nodes, and counts the known votes with those that come. late, if not nil, takes votes that come
 // after a quorum has applied the renewal.
-func (s *Store) renewRound(ctx context.Context, h locks.Holder, ttl time.Duration, each func(int) *voters.ScriptCall, known []voters.Vote, late func(int, voters.Vote)) ([]voters.Vote, outcome, error) {
+func (s *Store) renewRound(ctx context.Context, h locks.Holder, ttl time.Duration, each func(int) *voters.ScriptCall, known []voters.Vote, late func(int, voters.Vote)) ([]voters.Vote, tally.Outcome, error) {
 	with := func(votes []voters.Vote) []voters.Vote {
 		if known == nil {
 			return votes
 		}
 		all := slices.Clone(votes)
 		for i := range all {
-			if didRenew(&known[i]) {
+			if tally.Renewed(&known[i]) {
 				all[i] = known[i]
 			}
 		}
 		return all
 	}
 	round := s.set.AskEach(voters.AskRenew, func(v []voters.Vote) bool {
-		r := renewOutcome(with(v), s.set.Quorum, false, h.Owner)
-		return r == applied || r == otherOwner // else one more node may know the grant, so that it may be reinstated
+		r := tally.Renew(with(v), s.set.Quorum, false, h.Owner)
+		return r == tally.Applied || r == tally.OtherOwner // else one more node may know the grant, so that it may be reinstated
 	}, each)
 	err := round.Wait(ctx, s.set.Opts.Timeouts(ttl))
 	round.Look(func(votes []voters.Vote) {
-		if renewOutcome(with(votes), s.set.Quorum, true, h.Owner) != applied {
+		if tally.Renew(with(votes), s.set.Quorum, true, h.Owner) != tally.Applied {
 			late = nil
 		}
 	})
 	votes := with(round.Close(err != nil, late))
-	result := renewOutcome(votes, s.set.Quorum, true, h.Owner)
-	s.set.Ended(round, votes, endOfOutcome(err, result))
+	result := tally.Renew(votes, s.set.Quorum, true, h.Owner)
+	s.set.Ended(round, votes, tally.EndOf(err, result))
 	return votes, result, err
 }
 
 // repair reinstates the grant where the name is free, and on nodes that may not vote, after at least one node has
 // renewed it: a renewal alone creates no lock. It waits for the votes only if there is no quorum without them. A
 // node that has this version already takes the call for a repeat.
-func (s *Store) repair(ctx context.Context, h locks.Holder, ttl time.Duration, j *voters.ScriptCall, votes []voters.Vote, result outcome) ([]voters.Vote, outcome, error) {
-	if result == applied {
+func (s *Store) repair(ctx context.Context, h locks.Holder, ttl time.Duration, j *voters.ScriptCall, votes []voters.Vote, result tally.Outcome) ([]voters.Vote, tally.Outcome, error) {
+	if result == tally.Applied {
 		for i, n := range s.set.Members {
 			if canBeReinstated(&votes[i]) {
 				n.Push(*j)
 			}
 		}
-		return votes, applied, nil
+		return votes, tally.Applied, nil
 	}
 	again, _, err := s.renewRound(ctx, h, ttl, func(i int) *voters.ScriptCall {
 		if canBeReinstated(&votes[i]) {
@@ -251,7 +245,7 @@ func (s *Store) repair(ctx context.Context, h locks.Holder, ttl time.Duration, j
 			again[i] = votes[i]
 		}
 	}
-	return again, renewOutcome(again, s.set.Quorum, true, h.Owner), err
+	return again, tally.Renew(again, s.set.Quorum, true, h.Owner), err
 }
 
 // canBeReinstated reports whether a renewal found the name free, or a node that may not vote.
@@ -268,15 +262,15 @@ func (s *Store) otherOwnersRest(votes []voters.Vote, owner string) time.Duration
 
 // renewForeign renews a grant that another proxy made, or may have renewed since: it reads it from a quorum,
 // replaces exactly the versions it read, reinstates nothing, and bounds the validity that runs by the ends it
-// read. Where it may shorten the lease it leaves out the spared holds, see inflightLocks.
-func (s *Store) renewForeign(ctx context.Context, h locks.Holder, r locks.RenewRequest, spared func() []string) (validity time.Duration, result outcome, votes []voters.Vote, err error) {
+// read. Where it may shorten the lease it leaves out the spared holds, see inflight.Locks.
+func (s *Store) renewForeign(ctx context.Context, h locks.Holder, r locks.RenewRequest, spared func() []string) (validity time.Duration, result tally.Outcome, votes []voters.Vote, err error) {
 	before := s.grants.lookup(h)
 	votes, began, err := s.readAgreed(ctx, h, s.set.Opts.Timeouts(r.TTL), "")
 	if err != nil {
-		return 0, undecided, nil, err
+		return 0, tally.Undecided, nil, err
 	}
 	g, result := s.readGrant(votes, h, r.Fence, began)
-	if result != applied {
+	if result != tally.Applied {
 		return 0, result, votes, nil
 	}
 	common, read := g.holds, votes
@@ -290,14 +284,14 @@ func (s *Store) renewForeign(ctx context.Context, h locks.Holder, r locks.RenewR
 	}
 	if all := len(g.holds); shorter {
 		if g.holds = without(g.holds, spared()); len(g.holds) == 0 && all > 0 {
-			return 0, undecided, votes, nil
+			return 0, tally.Undecided, votes, nil
 		}
 	}
 	g, result, votes, err = s.takeOver(ctx, h, r.TTL, g, votes, changeOf(shorter), r.Open)
-	if result == undecided && err == nil && !slices.ContainsFunc(votes, failed) {
-		result = conflict // the grant has been given back meanwhile, on some of the nodes that had it
+	if result == tally.Undecided && err == nil && !slices.ContainsFunc(votes, failed) {
+		result = tally.Conflict // the grant has been given back meanwhile, on some of the nodes that had it
 	}
-	if err != nil || result != applied {
+	if err != nil || result != tally.Applied {
 		return 0, result, votes, err
 	}
 	validity = g.until() - s.Now()
@@ -311,7 +305,7 @@ func (s *Store) renewForeign(ctx context.Context, h locks.Holder, r locks.RenewR
 	}
 	sortByAge(g.holds, read)
 	s.grants.replace(h, before, g)
-	return validity, applied, nil, nil
+	return validity, tally.Applied, nil, nil
 }
 
 // failed reports whether a node that was asked has not voted.
@@ -321,7 +315,7 @@ func failed(v voters.Vote) bool {
 
 // takeOver renews a grant that was read, under a new epoch, and returns it as it is after that. open makes the lease
 // one without an end.
-func (s *Store) takeOver(ctx context.Context, h locks.Holder, ttl time.Duration, g grant, read []voters.Vote, how leaseChange, open bool) (grant, outcome, []voters.Vote, error) {
+func (s *Store) takeOver(ctx context.Context, h locks.Holder, ttl time.Duration, g grant, read []voters.Vote, how leaseChange, open bool) (grant, tally.Outcome, []voters.Vote, error) {
 	g.version = voters.Version{Epoch: s.newEpoch(open), Sequence: 1}
 	expected := make([]string, len(read))
 	for i := range read {
@@ -330,7 +324,7 @@ func (s *Store) takeOver(ctx context.Context, h locks.Holder, ttl time.Duration,
 		}
 	}
 	until, result, votes, err := s.renewal(ctx, h, ttl, g, expected, how)
-	if err != nil || result != applied {
+	if err != nil || result != tally.Applied {
 		s.grants.invalidate(h)
 	}
 	for i := range g.holds {
@@ -399,11 +393,11 @@ func vouchedFence(v *voters.Vote, owner string) (fence int64, ok bool) {
 // readGrant is the grant of h by a read that began at the given time: the fence that a quorum agrees on, the
 // holds that a quorum has, and the end that a quorum will not undercut. The outcome is applied if there is
 // one.
-func (s *Store) readGrant(votes []voters.Vote, h locks.Holder, fence int64, began time.Duration) (grant, outcome) {
+func (s *Store) readGrant(votes []voters.Vote, h locks.Holder, fence int64, began time.Duration) (grant, tally.Outcome) {
 	mine := func(v *voters.Vote) (int64, bool) { return vouchedFence(v, h.Owner) }
 	agreed, n := tally.Most(votes, mine)
 	if voters.CountKind(votes, voters.Yes) < s.set.Quorum {
-		return grant{}, undecided
+		return grant{}, tally.Undecided
 	}
 	if n < s.set.Quorum || (fence != 0 && fence != agreed) {
 		_, others := tally.Most(votes, func(v *voters.Vote) (string, bool) {
@@ -411,11 +405,11 @@ func (s *Store) readGrant(votes []voters.Vote, h locks.Holder, fence int64, bega
 		})
 		switch {
 		case others >= s.set.Quorum:
-			return grant{}, otherOwner
+			return grant{}, tally.OtherOwner
 		case n < s.set.Quorum && n+voters.CountKind(votes, voters.Silent) >= s.set.Quorum:
-			return grant{}, undecided
+			return grant{}, tally.Undecided
 		}
-		return grant{}, lost
+		return grant{}, tally.Lost
 	}
 	its := func(v *voters.Vote) bool { f, ok := mine(v); return ok && f == agreed }
 	g := grant{fence: agreed, holds: s.commonHolds(votes, h.Owner, agreed, began), since: began}
@@ -427,9 +421,9 @@ func (s *Store) readGrant(votes []voters.Vote, h locks.Holder, fence int64, bega
 		return v.Grant, true
 	})
 	if len(g.holds) == 0 {
-		return grant{}, lost
+		return grant{}, tally.Lost
 	}
-	return g, applied
+	return g, tally.Applied
 }
 
 // commonHolds are the holds of the grant that a quorum has, the oldest first, with the end of

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/tally"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -203,11 +204,11 @@ func TestRenew_SparesALOCKUnderWay(t *testing.T) {
 	allVote(t, s)
 	lock(t, s, "job", "alice", 10*time.Second)
 	h := locks.Holder{Key: locks.Key{DB: 0, Name: "job"}, Owner: "alice"}
-	spared, end := s.inflight.startRenewal(h)
+	spared, end := s.inflight.StartRenewal(h)
 	defer end()
 	in := lock(t, s, "job", "alice", 50*time.Second)
 	v, result, votes, err := s.renewForeign(t.Context(), h, locks.RenewRequest{Key: locks.Key{Name: "job"}, Owner: "alice", TTL: 5 * time.Second}, spared)
-	if err != nil || result != applied || v > 5*time.Second {
+	if err != nil || result != tally.Applied || v > 5*time.Second {
 		t.Fatalf("RENEW: %v, %v, %v, %v", v, result, votes, err)
 	}
 	kept := 0
@@ -314,7 +315,7 @@ func TestRenew_GivenBackSinceItWasRead(t *testing.T) {
 	meanwhile := func() []string { c[1].Do(t, "DEL", k.Lock); return nil }
 	_, result, _, err := p[1].renewForeign(t.Context(), locks.Holder{Key: locks.Key{Name: "job"}, Owner: "alice"},
 		locks.RenewRequest{Key: locks.Key{Name: "job"}, Owner: "alice", TTL: 10 * time.Second}, meanwhile)
-	if result != conflict || err != nil {
+	if result != tally.Conflict || err != nil {
 		t.Errorf("outcome %v, %v", result, err)
 	}
 }

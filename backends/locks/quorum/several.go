@@ -30,7 +30,7 @@ func (s *Store) acquireAll(ctx context.Context, r locks.Attempt) (locks.Decision
 	}
 	defer a.endIn(s)
 	round := s.set.Ask(voters.AskAcquire, j, func(votes []voters.Vote) bool {
-		return tally.AcquireAll(voters.ByName(votes, len(a.each)), s.set.Quorum, false).Verdict != tally.Open
+		return tally.AcquireAll(tally.ByName(votes, len(a.each)), s.set.Quorum, false).Verdict != tally.Open
 	})
 	if err := round.Wait(ctx, s.set.Opts.Timeouts(r.TTL)); err != nil {
 		s.set.Ended(round, s.abandonAll(a, round), voters.EndCanceled)
@@ -88,14 +88,14 @@ func firstError(errs []error) int {
 // endIn notes that nothing of the try is under way any more.
 func (a *acquisitionOfAll) endIn(s *Store) {
 	for _, one := range a.each {
-		s.inflight.end(one.holder, one.id)
+		s.inflight.End(one.holder, one.id)
 	}
 }
 
 // decideAll is the answer to a try by the votes that have come.
 func (s *Store) decideAll(ctx context.Context, a *acquisitionOfAll, round *voters.Round) (locks.Decision, error) {
 	var t tally.AllResult
-	round.Look(func(votes []voters.Vote) { t = tally.AcquireAll(voters.ByName(votes, len(a.each)), s.set.Quorum, true) })
+	round.Look(func(votes []voters.Vote) { t = tally.AcquireAll(tally.ByName(votes, len(a.each)), s.set.Quorum, true) })
 	if t.Verdict == tally.Granted {
 		return s.grantAll(ctx, a, round, t.Names)
 	}
@@ -136,14 +136,14 @@ func (s *Store) repeated(a *acquisitionOfAll, names []tally.Result) (locks.Decis
 // grantAll is grant for all names: if one of them cannot be told to the client, none is.
 func (s *Store) grantAll(ctx context.Context, a *acquisitionOfAll, round *voters.Round, names []tally.Result) (locks.Decision, error) {
 	votes := round.Close(false, func(i int, v voters.Vote) {
-		byName := voters.ByName([]voters.Vote{v}, len(a.each))
+		byName := tally.ByName([]voters.Vote{v}, len(a.each))
 		for k, one := range a.each {
 			if !names[k].Reentered {
 				s.complete(one, i, &byName[k][0], names[k].Fence)
 			}
 		}
 	})
-	byName := voters.ByName(votes, len(a.each))
+	byName := tally.ByName(votes, len(a.each))
 	grants, at := make([]locks.Grant, len(a.each)), make([]time.Duration, len(a.each))
 	ends, errs := make([]voters.End, len(a.each)), make([]error, len(a.each))
 	conclude := func(k int) {

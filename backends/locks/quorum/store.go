@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/inflight"
 	"github.com/lockproxy/lockproxy/backends/locks/seats"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/backends/metrics"
@@ -36,7 +37,7 @@ type Store struct {
 	set      *voters.Set
 	host     *locks.Host
 	grants   *grantCache
-	inflight inflightLocks
+	inflight inflight.Locks
 	seats    *seats.Book
 	counters storeCounters
 }

@@ -37,25 +37,25 @@ func (s *Store) unlockKnown(ctx context.Context, h locks.Holder, r locks.UnlockR
 		how = "unlock"
 	}
 	votes, result, err := s.release(ctx, h, g, holds, left, how, &r)
-	if err == nil && result != conflict && result != undecided && len(holds) == len(g.holds) {
+	if err == nil && result != tally.Conflict && result != tally.Undecided && len(holds) == len(g.holds) {
 		s.grants.observeEnd(&g)
 	}
 	switch {
-	case err == nil && result == undecided && r.Fence == 0 && hasLater(votes, h.Owner, g.fence):
+	case err == nil && result == tally.Undecided && r.Fence == 0 && hasLater(votes, h.Owner, g.fence):
 		s.grants.restore(h, g, holds)
 		s.grants.invalidate(h)
 		return s.unlockForeign(ctx, h, r)
-	case err != nil || result == undecided:
+	case err != nil || result == tally.Undecided:
 		s.grants.restore(h, g, holds)
 		return 0, s.unlockError(h, result, votes, err)
 	case r.Once && doneBefore(votes, &r):
 		s.grants.invalidate(h)
 		return 0, locks.ErrLost
-	case result == conflict:
+	case result == tally.Conflict:
 		return s.unlockDisputed(ctx, h, r, g, holds, votes)
 	case r.Fence == 0 && voters.CountKind(votes, voters.Duplicate) >= s.set.Quorum: // the grant that this proxy remembers was released before; the owner may have another
 		return s.unlockForeign(ctx, h, r)
-	case result != applied: // perhaps it was given back, or taken anew, through another proxy
+	case result != tally.Applied: // perhaps it was given back, or taken anew, through another proxy
 		return s.unlockForeign(ctx, h, r)
 	}
 	n := s.countLeft(ctx, h, g, left, votes)
@@ -90,8 +90,8 @@ func (s *Store) unlockDisputed(ctx context.Context, h locks.Holder, r locks.Unlo
 	if !beaten {
 		s.grants.restore(h, g, holds)
 	}
-	if s.grants.invalidate(h); beaten && !s.mayGiveAnother(votes, conflict, holds, r) {
-		return 0, s.unlockError(h, conflict, votes, nil)
+	if s.grants.invalidate(h); beaten && !s.mayGiveAnother(votes, tally.Conflict, holds, r) {
+		return 0, s.unlockError(h, tally.Conflict, votes, nil)
 	}
 	return s.unlockForeign(ctx, h, r)
 }
@@ -174,17 +174,17 @@ func (s *Store) leftBy(votes []voters.Vote, left func(*voters.Vote) int, match f
 // release removes holds of a grant on all nodes; left are the holds that stay. how is as in release.lua: "unlock" if
 // every one of these holds is still valid by this proxy's own grant or renewal. A read does not prove that, nor does
 // the validity of another hold, since this one may have been given back elsewhere. Otherwise only nodes that had the
-// holds count, see releaseOutcome. If the UNLOCK has a Req, a node that did it before with another hold disputes this.
+// holds count, see tally.Release. If the UNLOCK has a Req, a node that did it before with another hold disputes this.
 //
 // If the holds that stay end earlier than those given back, the release shortens the lease, as a renewal may, and a
 // quorum notes that first. Else an UNLOCK through another proxy, which knows the later end, could succeed after a
 // rival's grant.
-func (s *Store) release(ctx context.Context, h locks.Holder, g grant, ids []string, left []hold, how string, r *locks.UnlockRequest) ([]voters.Vote, outcome, error) {
+func (s *Store) release(ctx context.Context, h locks.Holder, g grant, ids []string, left []hold, how string, r *locks.UnlockRequest) ([]voters.Vote, tally.Outcome, error) {
 	limits := s.set.Opts.Timeouts(s.set.Opts.MaxTTL)
 	if len(left) > 0 && lastEnd(left) < g.untilOf(ids) {
 		noted, err := s.noteShortening(ctx, h, g.fence, limits)
 		if err != nil || voters.CountKind(noted, voters.Yes) < s.set.Quorum {
-			return noted, undecided, err
+			return noted, tally.Undecided, err
 		}
 	}
 	fence, valid := int64(0), how == "unlock"
@@ -192,7 +192,9 @@ func (s *Store) release(ctx context.Context, h locks.Holder, g grant, ids []stri
 		fence = g.fence
 	}
 	j := func(how string) voters.ScriptCall { return s.unlockCall(h, g, ids, left, how, tagOf(r)) }
-	enough := func(v []voters.Vote) bool { return releaseOutcome(v, s.set.Quorum, false, h.Owner, fence) != pending }
+	enough := func(v []voters.Vote) bool {
+		return tally.Release(v, s.set.Quorum, false, h.Owner, fence) != tally.Pending
+	}
 	var round *voters.Round
 	if valid && len(left) == 0 && !g.partial && h.Reader == "" {
 		round = s.releaseAndHandOver(h.Key, j, enough)
@@ -206,8 +208,8 @@ func (s *Store) release(ctx context.Context, h locks.Holder, g grant, ids []stri
 	err := round.Wait(ctx, limits)
 	votes := round.Close(false, nil)
 	s.noteListeners(h.Key, votes)
-	result := releaseOutcome(votes, s.set.Quorum, true, h.Owner, fence)
-	s.set.Ended(round, votes, endOfOutcome(err, result))
+	result := tally.Release(votes, s.set.Quorum, true, h.Owner, fence)
+	s.set.Ended(round, votes, tally.EndOf(err, result))
 	return votes, result, err
 }
 
@@ -225,13 +227,13 @@ func (s *Store) unlockCall(h locks.Holder, g grant, ids []string, left []hold, h
 }
 
 // unlockError is the error of a release that was not applied.
-func (s *Store) unlockError(h locks.Holder, result outcome, votes []voters.Vote, err error) error {
+func (s *Store) unlockError(h locks.Holder, result tally.Outcome, votes []voters.Vote, err error) error {
 	switch {
 	case err != nil:
 		return err
-	case result == otherOwner:
+	case result == tally.OtherOwner:
 		return &locks.NotOwnerError{Remaining: s.otherOwnersRest(votes, h.Owner)}
-	case result == lost, result == conflict && slices.ContainsFunc(votes, requestOver):
+	case result == tally.Lost, result == tally.Conflict && slices.ContainsFunc(votes, requestOver):
 		return locks.ErrLost
 	}
 	return s.set.QuorumError("UNLOCK", h.Name, votes)
@@ -244,8 +246,8 @@ func requestOver(v voters.Vote) bool { return v.Kind == voters.VersionConflict &
 // finds. Since no UNLOCK may give back two holds, it may only if the holds are those of its own request, or if one
 // other release gave them back at a quorum. If several others did so at one node each, all of them fail, though the
 // hold is gone.
-func (s *Store) mayGiveAnother(votes []voters.Vote, result outcome, ids []string, r locks.UnlockRequest) bool {
-	if result != conflict && result != lost {
+func (s *Store) mayGiveAnother(votes []voters.Vote, result tally.Outcome, ids []string, r locks.UnlockRequest) bool {
+	if result != tally.Conflict && result != tally.Lost {
 		return false
 	}
 	if r.Req != "" && voters.HoldTag(ids[0]) == tagOf(&r) {
@@ -282,20 +284,20 @@ func (s *Store) unlockRead(ctx context.Context, h locks.Holder, r locks.UnlockRe
 		holdsLeft, err = s.finishUnlock(ctx, h, r, g, votes)
 		return holdsLeft, false, err
 	}
-	if result != applied && s.releasedBefore(votes, h.Owner, r.Fence) {
+	if result != tally.Applied && s.releasedBefore(votes, h.Owner, r.Fence) {
 		if r.Once {
 			return 0, false, locks.ErrLost
 		}
 		return 0, false, nil
 	}
-	if result == undecided && r.Req != "" && voters.CountKind(votes, voters.Yes) >= s.set.Quorum { // none of which has done this UNLOCK
+	if result == tally.Undecided && r.Req != "" && voters.CountKind(votes, voters.Yes) >= s.set.Quorum { // none of which has done this UNLOCK
 		if known, holds, left, ok := s.popHolds(h, r); ok {
 			holdsLeft, err = s.unlockKnown(ctx, h, r, known, holds, left)
 			return holdsLeft, false, err
 		}
 	}
-	if result != applied {
-		if result == lost && s.keptUnvouched(votes, h.Owner, r.Fence) {
+	if result != tally.Applied {
+		if result == tally.Lost && s.keptUnvouched(votes, h.Owner, r.Fence) {
 			if _, err := s.force(ctx, h, votes); err != nil {
 				return 0, false, err
 			}
@@ -309,7 +311,7 @@ func (s *Store) unlockRead(ctx context.Context, h locks.Holder, r locks.UnlockRe
 	s.host.Keepalive.Drop(h, holds...)
 	left := withoutRequests(s.everyEnd(votes, h.Owner, g.fence, began), holds)
 	votes, result, err = s.release(ctx, h, g, holds, left, "strict", &r)
-	if err != nil || result != applied {
+	if err != nil || result != tally.Applied {
 		return 0, err == nil && s.mayGiveAnother(votes, result, holds, r), s.unlockError(h, result, votes, err)
 	}
 	if r.Once && doneBefore(votes, &r) {
@@ -405,7 +407,7 @@ func (s *Store) finishUnlock(ctx context.Context, h locks.Holder, r locks.Unlock
 		ids = append(ids, holdsUnder(votes, h.Owner, g.fence)...)
 	}
 	votes, result, err := s.release(ctx, h, g, ids, nil, "finish", &r)
-	if n < s.set.Quorum && (err != nil || result != applied) {
+	if n < s.set.Quorum && (err != nil || result != tally.Applied) {
 		return 0, s.unlockError(h, result, votes, err)
 	}
 	s.dropHolds(h, s.grants.requestHolds(h, ids...)...)

@@ -1,6 +1,10 @@
 package tally
 
-import "github.com/lockproxy/lockproxy/backends/locks/voters"
+import (
+	"slices"
+
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
+)
 
 // An AllResult is the result of an acquisition of several names.
 type AllResult struct {
@@ -65,4 +69,18 @@ func oftenestRefused(byName [][]voters.Vote) (name int) {
 		}
 	}
 	return name
+}
+
+// ByName are the votes on each of several names. A node that did not vote did not vote on any of them.
+func ByName(votes []voters.Vote, names int) [][]voters.Vote {
+	all := make([][]voters.Vote, names)
+	for k := range all {
+		all[k] = slices.Clone(votes)
+		for i := range votes {
+			if len(votes[i].Names) > 0 {
+				all[k][i] = votes[i].Names[k]
+			}
+		}
+	}
+	return all
 }

@@ -2,7 +2,6 @@ package voters
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 
 	"github.com/redis/rueidis"
@@ -52,18 +51,4 @@ func ParseAcquireAll(names int) Parse {
 		}
 		return v, nil
 	}
-}
-
-// ByName are the votes on each of several names. A node that did not vote did not vote on any of them.
-func ByName(votes []Vote, names int) [][]Vote {
-	all := make([][]Vote, names)
-	for k := range all {
-		all[k] = slices.Clone(votes)
-		for i := range votes {
-			if len(votes[i].Names) > 0 {
-				all[k][i] = votes[i].Names[k]
-			}
-		}
-	}
-	return all
 }

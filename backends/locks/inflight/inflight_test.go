@@ -1,4 +1,4 @@
-package quorum
+package inflight
 
 import (
 	"slices"
@@ -7,28 +7,28 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 )
 
-func TestInflightLocks(t *testing.T) {
+func TestLocks(t *testing.T) {
 	t.Parallel()
-	var u inflightLocks
+	var u Locks
 	h, other := locks.Holder{Key: locks.Key{DB: 0, Name: "job"}, Owner: "alice"}, locks.Holder{Key: locks.Key{DB: 0, Name: "job"}, Owner: "bob"}
-	u.begin(h, "over")
-	u.end(h, "over")
-	u.begin(h, "before")
-	u.begin(other, "another's")
-	holds, end := u.startRenewal(h)
-	u.end(h, "before")
-	u.begin(h, "after")
-	u.end(h, "after")
-	u.end(h, "after")
-	u.begin(h, "still")
+	u.Begin(h, "over")
+	u.End(h, "over")
+	u.Begin(h, "before")
+	u.Begin(other, "another's")
+	holds, end := u.StartRenewal(h)
+	u.End(h, "before")
+	u.Begin(h, "after")
+	u.End(h, "after")
+	u.End(h, "after")
+	u.Begin(h, "still")
 	got := holds()
 	slices.Sort(got)
 	if !slices.Equal(got, []string{"after", "before", "still"}) {
 		t.Errorf("under way: %q", got)
 	}
 	end()
-	u.end(h, "still")
-	u.end(other, "another's")
+	u.End(h, "still")
+	u.End(other, "another's")
 	if len(u.owners) != 0 {
 		t.Errorf("kept: %v", u.owners)
 	}

@@ -1,4 +1,5 @@
-package quorum
+// Package inflight knows which LOCKs are under way at a proxy.
+package inflight
 
 import (
 	"maps"
@@ -8,11 +9,11 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 )
 
-// inflightLocks knows the LOCKs of named owners that are under way at this proxy. A RENEW that finds a grant
+// Locks are the LOCKs of named owners that are under way at this proxy. A RENEW that finds a grant
 // by reading may find the hold of a LOCK that was not answered when the RENEW was asked for, and must not
 // shorten it to less than the LOCK's answer says. The zero value is ready; all methods are safe for concurrent
 // use.
-type inflightLocks struct {
+type Locks struct {
 	mu     sync.Mutex
 	owners map[locks.Holder]*ownerLocks
 }
@@ -23,7 +24,7 @@ type ownerLocks struct {
 	renewals int             // RENEWs under way
 }
 
-func (u *inflightLocks) of(h locks.Holder) *ownerLocks {
+func (u *Locks) of(h locks.Holder) *ownerLocks {
 	a := u.owners[h]
 	if a == nil {
 		if u.owners == nil {
@@ -36,7 +37,7 @@ func (u *inflightLocks) of(h locks.Holder) *ownerLocks {
 }
 
 // tidy forgets the LOCKs that no RENEW under way can ask about any more.
-func (u *inflightLocks) tidy(h locks.Holder, a *ownerLocks) {
+func (u *Locks) tidy(h locks.Holder, a *ownerLocks) {
 	if a.renewals == 0 {
 		maps.DeleteFunc(a.locks, func(_ string, open bool) bool { return !open })
 		if len(a.locks) == 0 {
@@ -45,15 +46,15 @@ func (u *inflightLocks) tidy(h locks.Holder, a *ownerLocks) {
 	}
 }
 
-// begin notes a LOCK, until end.
-func (u *inflightLocks) begin(h locks.Holder, hold string) {
+// Begin notes a LOCK, until End.
+func (u *Locks) Begin(h locks.Holder, hold string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.of(h).locks[hold] = true
 }
 
-// end notes that the LOCK is answered. Ending it again changes nothing.
-func (u *inflightLocks) end(h locks.Holder, hold string) {
+// End notes that the LOCK is answered. Ending it again changes nothing.
+func (u *Locks) End(h locks.Holder, hold string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if a := u.owners[h]; a != nil && a.locks[hold] {
@@ -62,9 +63,9 @@ func (u *inflightLocks) end(h locks.Holder, hold string) {
 	}
 }
 
-// startRenewal begins a RENEW. holds returns the ids of the holds of all LOCKs that have been under way since. end
+// StartRenewal begins a RENEW. holds returns the ids of the holds of all LOCKs that have been under way since. end
 // must be called when the RENEW has ended.
-func (u *inflightLocks) startRenewal(h locks.Holder) (holds func() []string, end func()) {
+func (u *Locks) StartRenewal(h locks.Holder) (holds func() []string, end func()) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	a := u.of(h)

@@ -1,50 +1,50 @@
-package quorum
+package tally
 
 import (
-	"github.com/lockproxy/lockproxy/backends/locks/tally"
+	"slices"
+
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 )
 
-// An outcome is the result of the votes on an existing grant.
-type outcome uint8
+// An Outcome is the result of the votes on an existing grant.
+type Outcome uint8
 
 const (
-	pending    outcome = iota // votes that are still due may decide
-	applied                   // a quorum did it
-	lost                      // a quorum can no longer do it
-	otherOwner                // a quorum names one other owner
-	conflict                  // a quorum could do it, but some nodes have another version or lack the hold
-	undecided                 // fewer than a quorum voted, or the rest could have decided
-	released                  // a quorum remembers that the owner gave it back
+	Pending    Outcome = iota // votes that are still due may decide
+	Applied                   // a quorum did it
+	Lost                      // a quorum can no longer do it
+	OtherOwner                // a quorum names one other owner
+	Conflict                  // a quorum could do it, but some nodes have another version or lack the hold
+	Undecided                 // fewer than a quorum voted, or the rest could have decided
 )
 
 // countOutcome counts votes on a grant of owner: those that count as done against those
 // that name another owner, those that deny, and those that did not come.
-func countOutcome(votes []voters.Vote, q int, final bool, owner string, done func(*voters.Vote) bool) outcome {
+func countOutcome(votes []voters.Vote, q int, final bool, owner string, done func(*voters.Vote) bool) Outcome {
 	did, disputed, denied, due := sortVotes(votes, final, done)
 	voted := did + disputed + denied
-	_, others := tally.Most(votes, func(v *voters.Vote) (string, bool) {
+	_, others := Most(votes, func(v *voters.Vote) (string, bool) {
 		return v.Owner, v.Kind == voters.No && !done(v) && v.Owner != "" && v.Owner != owner
 	})
 	switch {
 	case did >= q:
-		return applied
+		return Applied
 	case others >= q:
-		return otherOwner
+		return OtherOwner
 	case did+due >= q || others+due >= q:
-		return pending
+		return Pending
 	case did+disputed >= q:
-		return conflict
+		return Conflict
 	case due > 0 && did+disputed+due >= q:
-		return pending
+		return Pending
 	case voted < q && due > 0: // the error should not name nodes that are about to answer
-		return pending
+		return Pending
 	case voted < q:
-		return undecided
+		return Undecided
 	case len(votes)-denied < q:
-		return lost
+		return Lost
 	}
-	return undecided
+	return Undecided
 }
 
 // sortVotes counts the votes that count as done, that name another version or a missing hold, that deny, and
@@ -66,14 +66,14 @@ func sortVotes(votes []voters.Vote, final bool, done func(*voters.Vote) bool) (d
 	return did, disputed, denied, due
 }
 
-func didRenew(v *voters.Vote) bool { return v.Kind == voters.Yes }
+func Renewed(v *voters.Vote) bool { return v.Kind == voters.Yes }
 
-// renewOutcome counts the votes on a renewal. Where a node has a note that the lease may have been shortened,
+// Renew counts the votes on a renewal. Where a node has a note that the lease may have been shortened,
 // votes of nodes where a renewal reinstated the grant, now or before, do not count: the lease may have lapsed
 // there. A quorum of votes meets one of the quorum that noted.
-func renewOutcome(votes []voters.Vote, q int, final bool, owner string) outcome {
-	done := didRenew
-	if anyNoted(votes) {
+func Renew(votes []voters.Vote, q int, final bool, owner string) Outcome {
+	done := Renewed
+	if Noted(votes) {
 		done = func(v *voters.Vote) bool { return v.Kind == voters.Yes && !v.Reinstated }
 	}
 	return countOutcome(votes, q, final, owner, done)
@@ -93,11 +93,11 @@ func didRelease(fence int64) func(*voters.Vote) bool {
 	}
 }
 
-// releaseOutcome counts the votes on a release, see didRelease for fence. The validity that this proxy knows is
+// Release counts the votes on a release, see didRelease for fence. The validity that this proxy knows is
 // right unless a renewal through another proxy shortened the lease, and a quorum notes that before it is sent. So
 // a quorum without such a note is a release, even where its nodes name rivals: these may only be trying. A No from
 // a node where the owner has other holds does not count: this hold was given back elsewhere.
-func releaseOutcome(votes []voters.Vote, q int, final bool, owner string, fence int64) outcome {
+func Release(votes []voters.Vote, q int, final bool, owner string, fence int64) Outcome {
 	unnoted := 0
 	for i := range votes {
 		if v := &votes[i]; v.Kind != voters.Silent && v.Kind != voters.VersionConflict && !v.Noted && (v.Kind != voters.No || v.Owner != owner) {
@@ -105,27 +105,30 @@ func releaseOutcome(votes []voters.Vote, q int, final bool, owner string, fence 
 		}
 	}
 	if fence != 0 && unnoted >= q {
-		return applied
+		return Applied
 	}
 	return countOutcome(votes, q, final, owner, didRelease(fence))
 }
 
-// endOfOutcome is the end of a round on an existing grant.
-func endOfOutcome(err error, r outcome) voters.End {
+// EndOf is the end of a round on an existing grant.
+func EndOf(err error, r Outcome) voters.End {
 	if err != nil {
 		return voters.EndCanceled
 	}
 	switch r {
-	case applied:
+	case Applied:
 		return voters.EndDone
-	case lost:
+	case Lost:
 		return voters.EndLost
-	case otherOwner:
+	case OtherOwner:
 		return voters.EndHeld
-	case conflict:
+	case Conflict:
 		return voters.EndConflict
-	case released:
-		return voters.EndRepeat
 	}
 	return voters.EndNoQuorum
+}
+
+// Noted reports whether a node has a note that the lease may have been shortened: then its end is known from the votes alone.
+func Noted(votes []voters.Vote) bool {
+	return slices.ContainsFunc(votes, func(v voters.Vote) bool { return v.Noted })
 }

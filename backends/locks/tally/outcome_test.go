@@ -1,0 +1,123 @@
+package tally
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
+)
+
+// grantVotes reads one letter per node: y done, r done where a renewal reinstates it, a released before, f
+// free, l free after a later grant, t done on a hold that was reinstated, n another's, o this owner's other grant, s
+// another version, x failed, . not yet here.
+func grantVotes(letters string) []voters.Vote {
+	var votes []voters.Vote
+	for _, l := range letters {
+		votes = append(votes, map[rune]voters.Vote{
+			'y': {Kind: voters.Yes}, 'r': {Kind: voters.Yes, Reinstated: true}, 'a': {Kind: voters.Duplicate},
+			't': {Kind: voters.Yes, Reinstated: true}, 'f': {Kind: voters.No, Fence: 5}, 'l': {Kind: voters.No, Fence: 6}, 'n': {Kind: voters.No, Owner: "b"},
+			'o': {Kind: voters.No, Owner: "me"}, 's': {Kind: voters.VersionConflict}, 'x': {Err: errors.New("timeout")}, '.': {},
+		}[l])
+	}
+	return votes
+}
+
+func TestCountOutcome(t *testing.T) {
+	tests := []struct {
+		name, votes string
+		done        func(*voters.Vote) bool
+		final       bool
+		want        Outcome
+	}{
+		{"a quorum moved", "yy.y.", Renewed, false, Applied},
+		{"put back counts", "yrrxx", Renewed, true, Applied},
+		{"half did not", "yyxxx", Renewed, true, Undecided},
+		{"a quorum is free", "fffyy", Renewed, true, Lost},
+		{"the silent could have", "ffyyx", Renewed, true, Undecided},
+		{"the silent may still", "ffyy.", Renewed, false, Pending},
+		{"another has it", "nnnxx", Renewed, true, OtherOwner},
+		{"this owner's next grant has it", "oooxx", Renewed, true, Lost},
+		{"renewed elsewhere", "yyssx", Renewed, true, Conflict},
+		{"too few, but who answers is not blamed", "xxx..", Renewed, false, Pending},
+		{"nobody", "xxxxx", Renewed, true, Undecided},
+		{"released", "yyyxx", didRelease(5), true, Applied},
+		{"repeated", "aayxx", didRelease(0), true, Applied},
+		{"free, and nobody after", "yffxx", didRelease(5), true, Applied},
+		{"free, and somebody after", "yllfx", didRelease(5), true, Undecided},
+		{"free, and somebody after on a quorum", "ylllf", didRelease(5), true, Lost},
+		{"what was put back is no proof", "yytxx", didRelease(0), true, Undecided},
+		{"unless the validity runs", "yytxx", didRelease(5), true, Applied},
+		{"lapsed", "fffff", didRelease(0), true, Lost},
+		{"released to another", "nnnaa", didRelease(0), true, OtherOwner},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := countOutcome(grantVotes(tt.votes), len(tt.votes)/2+1, tt.final, "me", tt.done); got != tt.want {
+				t.Errorf("%s: %v, want %v", tt.votes, got, tt.want)
+			}
+		})
+	}
+}
+
+func TestReleaseOutcome(t *testing.T) {
+	tests := []struct {
+		name, votes string
+		fence       int64
+		final       bool
+		want        Outcome
+	}{
+		{"a rival tries on the last node", "yynxx", 5, true, Applied},
+		{"it is known at the Q-th answer", "yyn..", 5, false, Applied},
+		{"an old proposal of a rival's", "yylxx", 5, true, Applied},
+		{"the lease may have been shortened", "y!y!n!xx", 5, true, Undecided},
+		{"noted on one of a quorum", "yyn!xx", 5, true, Undecided},
+		{"noted where nobody has it since", "y!y!f!xx", 5, true, Applied},
+		{"a note beside a quorum without", "yyn!nx", 5, true, Applied},
+		{"another hold of the owner", "yyoxx", 5, true, Undecided},
+		{"given back elsewhere", "oooxx", 5, true, Lost},
+		{"no validity is remembered", "yynxx", 0, true, Undecided},
+		{"too few answer", "yyxxx", 5, true, Undecided},
+		{"too few yet", "yy...", 5, false, Pending},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := Release(notedVotes(tt.votes), 3, tt.final, "me", tt.fence); got != tt.want {
+				t.Errorf("%s: %v, want %v", tt.votes, got, tt.want)
+			}
+		})
+	}
+}
+
+// notedVotes are grantVotes, of which those before a ! have a note.
+func notedVotes(letters string) []voters.Vote {
+	var votes []voters.Vote
+	for _, l := range letters {
+		if l == '!' {
+			votes[len(votes)-1].Noted = true
+			continue
+		}
+		votes = append(votes, grantVotes(string(l))...)
+	}
+	return votes
+}
+
+func TestRenewOutcome(t *testing.T) {
+	tests := []struct {
+		name, votes string
+		final       bool
+		want        Outcome
+	}{
+		{"put back where it was lost", "yrrxx", true, Applied},
+		{"put back where it may have lapsed", "yry!xx", true, Undecided},
+		{"a quorum has it still", "y!yy!rx", true, Applied},
+		{"the last one may have it", "y!yr..", false, Pending},
+		{"it lapsed on a quorum", "y!rrff", true, Lost},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := Renew(notedVotes(tt.votes), 3, tt.final, "me"); got != tt.want {
+				t.Errorf("%s: %v, want %v", tt.votes, got, tt.want)
+			}
+		})
+	}
+}
