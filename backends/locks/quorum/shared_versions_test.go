@@ -35,6 +35,8 @@ func TestShared_OlderProxiesAreKeptOut(t *testing.T) {
 			}
 		}
 	}
+	reads := s.RedisKeys(locks.Holder{Key: locks.Key{Name: "job"}, Owner: "bob"}.Reading().Key).Lock
+	eventually(t, patient, "the node has the reader", func() bool { return n.Do(t, "EXISTS", reads).Int() == 1 })
 	older("after a reader")
 	lock(t, s, "other", "alice", time.Minute) // this proxy is in the set still
 	k := s.RedisKeys(locks.Key{Name: "job"})
