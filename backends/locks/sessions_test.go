@@ -38,6 +38,10 @@ func TestSession_EndReleases(t *testing.T) {
 		c.End()
 		c.End()
 		free(t, s, "job")
+		eventually(t, "second is given back once", func() bool {
+			r, err := s.Read(t.Context(), second)
+			return err == nil && r.Holds == 1
+		})
 		for _, name := range []string{"second", "plain"} { // what the same owner has otherwise
 			refused(t, s, name, "bob")
 			unlock(t, s, locks.UnlockRequest{Key: locks.Key{Name: name}, Owner: "alice"}, 0)
