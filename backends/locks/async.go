@@ -16,6 +16,12 @@ func (s *Service) LockAsync(ctx context.Context, r LockRequest, done func(Decisi
 		done(s.countDecision(&attempt, refused, err))
 		return
 	}
+	if len(attempt.Others) > 0 {
+		a, err := s.lockAll(ctx, attempt)
+		end()
+		done(s.countDecision(&attempt, a, err))
+		return
+	}
 	w, a, err := s.join(ctx, attempt)
 	if w == nil {
 		end()

@@ -186,6 +186,11 @@ func (k *Keepalive) LoseLocked(h Holder, fence int64, why lossReason, reason str
 func (k *Keepalive) Supersede(h Holder, fence int64, by *Session) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.SupersedeLocked(h, fence, by)
+}
+
+// SupersedeLocked is Supersede for a Store that has the Keepalive locked.
+func (k *Keepalive) SupersedeLocked(h Holder, fence int64, by *Session) {
 	l := k.leases[h]
 	if l == nil || l.fence > fence {
 		return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -53,6 +54,10 @@ func (s *Service) prepare(lr LockRequest) (r Attempt, err error) {
 	if r.Shared {
 		r.Reader = r.Owner
 	}
+	r.Others = slices.Clone(r.Others)
+	for i := range r.Others {
+		r.Others[i].Reader = r.Reader
+	}
 	if r.Session != nil {
 		setDefault(&r.MaxHold, s.options.MaxHold)
 		r.TTL = min(r.TTL, r.MaxHold)
@@ -64,14 +69,18 @@ func (s *Service) prepare(lr LockRequest) (r Attempt, err error) {
 func (s *Service) countDecision(r *Attempt, a Decision, err error) (Decision, error) {
 	now := s.store.Now()
 	s.top.answered(r.Whole(), a.Granted, now-r.Asked, now)
+	for _, k := range r.Others {
+		s.top.answered(k.Whole(), a.Granted, now-r.Asked, now)
+	}
 	s.tellDecision(r, a, err, now-r.Asked)
 	return s.counters.locked(r.Shared, a, err, now-r.Asked)
 }
 
 func (s *Service) check(r LockRequest) error {
+	if err := errors.Join(checkName(r.Key), checkOthers(&r)); err != nil {
+		return err
+	}
 	switch {
-	case r.Name == "" || len(r.Name) > MaxName:
-		return fmt.Errorf("the name has %d bytes, not 1 to %d", len(r.Name), MaxName)
 	case len(r.Owner) > MaxOwner:
 		return fmt.Errorf("the owner has %d bytes, more than %d", len(r.Owner), MaxOwner)
 	case len(r.Info) > MaxInfo:

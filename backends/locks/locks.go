@@ -46,7 +46,8 @@ func (k Key) Whole() Key {
 	return k
 }
 
-func (k Key) compare(other Key) int {
+// Compare orders keys: by their databases, then by their names.
+func (k Key) Compare(other Key) int {
 	return cmp.Or(cmp.Compare(k.DB, other.DB), cmp.Compare(k.Name, other.Name), cmp.Compare(k.Reader, other.Reader))
 }
 

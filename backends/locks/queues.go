@@ -13,7 +13,7 @@ type Queue struct {
 
 // Queues are the longest queues at this proxy, at most so many; total is how many queues there are.
 func (s *Service) Queues(most int) (longest []Queue, total int) {
-	lines, total := s.waiting.Longest(most, Key.compare)
+	lines, total := s.waiting.Longest(most, Key.Compare)
 	for _, l := range lines {
 		longest = append(longest, Queue{
 			Key: l.Key, Waiters: l.Len, Longest: l.Head.Waiting, Next: l.Head.Value.Owner, Holder: l.Known.Holder,

@@ -49,6 +49,26 @@ func (r *requests) begin(ctx context.Context, k requestKey, timeout time.Duratio
 	}
 }
 
+// beginAll is begin for a LOCK of these names, one after the other.
+func (r *requests) beginAll(ctx context.Context, names []Key, owner, req string, timeout time.Duration) (end func(), err error) {
+	limit := time.Now().Add(timeout)
+	var ends []func()
+	end = func() {
+		for _, end := range ends {
+			end()
+		}
+	}
+	for _, k := range names {
+		ended, err := r.begin(ctx, requestKey{false, k, owner, req}, time.Until(limit))
+		if err != nil {
+			end()
+			return nil, err
+		}
+		ends = append(ends, ended)
+	}
+	return end, nil
+}
+
 // first returns nil if no request with this key is under way, and notes this one. Else it returns a channel that is
 // closed when the one under way has ended.
 func (r *requests) first(k requestKey) chan struct{} {
@@ -95,7 +115,7 @@ func (s *Service) beginRequest(ctx context.Context, r *Attempt) (end func(), ref
 		}
 	}
 	began := s.store.Now()
-	end, err = s.requests.begin(ctx, requestKey{false, r.Key, r.Owner, r.Req}, r.Wait+duplicateWait)
+	end, err = s.requests.beginAll(ctx, r.sortedNames(), r.Owner, r.Req, r.Wait+duplicateWait)
 	if errors.Is(err, errDuplicateRequest) { // the first still waits, so this one would have to wait as well
 		return nil, refused, nil
 	}
@@ -103,7 +123,7 @@ func (s *Service) beginRequest(ctx context.Context, r *Attempt) (end func(), ref
 		return nil, refused, err
 	}
 	r.Wait = max(0, r.Wait-(s.store.Now()-began))
-	if s.store.Repeated(Holder{r.Key, r.Owner}, r.Req) {
+	if s.store.Repeated(Holder{r.Key, r.Owner}, r.Req) { // one for all names
 		s.counters.repeats.Add(1)
 	}
 	return end, refused, nil

@@ -2,6 +2,7 @@ package locks
 
 import (
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -107,7 +108,7 @@ func (c *counters) locked(shared bool, a Decision, err error, took time.Duration
 			c.sharedGrants.Add(1)
 		}
 		c.triggers[a.trigger].Add(1)
-		if a.Grant.Holds > 1 {
+		if a.Grant.Holds > 1 || slices.ContainsFunc(a.Others, func(g Grant) bool { return g.Holds > 1 }) {
 			c.reentries.Add(1)
 		}
 		c.grantWait.Observe(took)

@@ -132,7 +132,7 @@ func (s *topK) rebase(now time.Duration) {
 func (s *topK) top(most int, now time.Duration) []HotName {
 	sure := slices.Clone(s.entries)
 	slices.SortFunc(sure, func(a, b *topEntry) int {
-		return cmp.Or(cmp.Compare(b.weight-b.unsure, a.weight-a.unsure), a.at.compare(b.at))
+		return cmp.Or(cmp.Compare(b.weight-b.unsure, a.weight-a.unsure), a.at.Compare(b.at))
 	})
 	perMinute := math.Ln2 * float64(time.Minute) / float64(hotHalfLife) / s.factor(now)
 	var out []HotName

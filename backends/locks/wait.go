@@ -20,6 +20,9 @@ func newWaiting(o *Options, st Store) *Lines {
 
 // lockWait answers a LOCK, which may have to stand in line first.
 func (s *Service) lockWait(ctx context.Context, r Attempt) (Decision, error) {
+	if len(r.Others) > 0 {
+		return s.lockAll(ctx, r)
+	}
 	w, a, err := s.join(ctx, r)
 	if w == nil {
 		return a, err

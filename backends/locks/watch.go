@@ -53,15 +53,22 @@ func (s *Service) tell(e Event) {
 	}
 }
 
+// tellDecision tells of the answer to a LOCK, for each of its names.
 func (s *Service) tellDecision(r *Attempt, a Decision, err error, took time.Duration) {
-	e := Event{Kind: EventRefused, Key: r.Key, At: time.Now(), Owner: r.Owner, Client: r.Client, Waited: took}
-	switch {
-	case err != nil:
+	if err != nil {
 		return
-	case a.Granted:
-		e.Kind, e.Fence, e.Holds, e.Handed = EventGranted, a.Grant.Fence, a.Grant.Holds, a.trigger == waitq.Handed || a.trigger == waitq.Woken
 	}
-	s.tell(e)
+	e := Event{Kind: EventRefused, Key: r.Key, At: time.Now(), Owner: r.Owner, Client: r.Client, Waited: took}
+	for i := range 1 + len(r.Others) {
+		if i > 0 {
+			e.Key = r.Others[i-1]
+		}
+		if a.Granted {
+			g := a.grantOf(i)
+			e.Kind, e.Fence, e.Holds, e.Handed = EventGranted, g.Fence, g.Holds, a.trigger == waitq.Handed || a.trigger == waitq.Woken
+		}
+		s.tell(e)
+	}
 }
 
 // tellRelease tells of the answer to an UNLOCK that came at the given time.

@@ -25,6 +25,7 @@ type Store struct {
 	mu    sync.Mutex
 	names map[locks.Key]*record
 	kept  map[locks.Key]keepOut // writers that wait for readers, by name
+	waits map[locks.Key]intent  // requests for several names, by name
 	fence int64                 // the largest
 	ids   int                   // of holds
 	stats locks.Stats
@@ -62,7 +63,7 @@ func New(maxTTL time.Duration, now func() time.Duration) *Store {
 	if now == nil {
 		now = locks.SinceStart
 	}
-	return &Store{maxTTL: maxTTL, now: now, names: map[locks.Key]*record{}, kept: map[locks.Key]keepOut{}}
+	return &Store{maxTTL: maxTTL, now: now, names: map[locks.Key]*record{}, kept: map[locks.Key]keepOut{}, waits: map[locks.Key]intent{}}
 }
 
 // Attach implements locks.Store.
@@ -138,49 +139,70 @@ func (s *Store) Acquire(ctx context.Context, a locks.Attempt) (locks.Decision, e
 	if err := ctx.Err(); err != nil {
 		return locks.Decision{}, err
 	}
-	if a.Fresh {
-		s.supersede(&a)
-	}
 	s.host.Keepalive.Lock()
 	defer s.host.Keepalive.Unlock()
-	began := s.now()
-	d, err := s.acquire(&a, began)
-	if d.Grant.Holds > 0 && a.Session != nil {
-		s.host.Keepalive.AddLocked(&a, d.Grant.Hold, d.Grant.Fence, began, began+a.TTL)
-	}
-	return d, err
-}
-
-// acquire is Acquire with the Keepalive locked.
-func (s *Store) acquire(a *locks.Attempt, began time.Duration) (locks.Decision, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r, id := s.record(a.Key), request{a.Owner, a.Req}
-	taken := a.Req != "" && r.held(a.Owner, 0) && slices.ContainsFunc(r.holds, func(h hold) bool { return h.req == a.Req })
-	before, isRepeat := r.granted[id]
-	replaces := a.Replaces != nil && !taken
-	var refused locks.Decision
-	switch {
-	case a.Req != "" && isRepeat && !taken:
-		s.stats.Repeats++
-		return locks.Decision{Granted: true, Grant: locks.Grant{Key: a.Key, Owner: a.Owner, Fence: before}}, nil
-	case replaces && !r.held(a.Replaces.Owner, a.Replaces.Fence), len(r.holds) > 0 && r.owner != a.Owner && !replaces, a.NoReenter && !taken && len(r.holds) > 0:
-		return s.refusal(r), nil
-	case a.Permits > 0 && !a.Fresh && len(r.holds) > 0 && !r.permit:
-		refused = s.refusal(r)
-		refused.Why = locks.Upgrade
-		return refused, nil
-	case (!r.held(a.Owner, 0) || a.Permits > 0 && !r.permit) && s.inTheWay(a, &refused):
-		return refused, nil
-	case r.count() >= locks.MaxHolds && !taken && !replaces:
-		return locks.Decision{}, &locks.HoldsError{Max: locks.MaxHolds}
-	case a.Session != nil && a.Session.EndedLocked():
-		return locks.Decision{}, locks.ErrSessionEnded
+	if len(a.Others) > 0 {
+		return s.acquireAll(&a)
 	}
-	if replaces {
+	l, err := s.look(&a)
+	if err != nil || !l.granted {
+		return l.refused, err
+	}
+	return locks.Decision{Granted: true, Grant: s.take(&a, l)}, nil
+}
+
+// What a look at a name says of an attempt.
+type look struct {
+	granted  bool
+	refused  locks.Decision // if not
+	taken    bool           // the owner has a hold of this request
+	ended    bool           // it had one, and has given it back
+	replaces bool           // it takes another's place
+}
+
+// look looks whether an attempt may have its name, and changes nothing. The caller has the Keepalive and mu, as for take.
+func (s *Store) look(a *locks.Attempt) (l look, err error) {
+	r := s.record(a.Key)
+	l.taken = a.Req != "" && r.held(a.Owner, 0) && slices.ContainsFunc(r.holds, func(h hold) bool { return h.req == a.Req })
+	_, before := r.granted[request{a.Owner, a.Req}]
+	l.ended = a.Req != "" && before && !l.taken
+	l.replaces = a.Replaces != nil && !l.taken
+	switch {
+	case l.ended:
+	case l.replaces && !r.held(a.Replaces.Owner, a.Replaces.Fence), len(r.holds) > 0 && r.owner != a.Owner && !l.replaces, a.NoReenter && !l.taken && len(r.holds) > 0:
+		l.refused = s.refusal(r)
+		return l, nil
+	case a.Permits > 0 && !a.Fresh && len(r.holds) > 0 && !r.permit:
+		l.refused = s.refusal(r)
+		l.refused.Why = locks.Upgrade
+		return l, nil
+	case (!r.held(a.Owner, 0) || a.Permits > 0 && !r.permit) && s.inTheWay(a, &l.refused):
+		return l, nil
+	case r.count() >= locks.MaxHolds && !l.taken && !l.replaces:
+		return l, &locks.HoldsError{Max: locks.MaxHolds}
+	case a.Session != nil && a.Session.EndedLocked():
+		return l, locks.ErrSessionEnded
+	}
+	l.granted = true
+	return l, nil
+}
+
+// take gives an attempt the name that a look says it may have.
+func (s *Store) take(a *locks.Attempt, l look) locks.Grant {
+	began, r, id := s.now(), s.record(a.Key), request{a.Owner, a.Req}
+	if l.ended {
+		s.stats.Repeats++
+		return locks.Grant{Key: a.Key, Owner: a.Owner, Fence: r.granted[id]}
+	}
+	if l.replaces {
 		s.host.Keepalive.LoseLocked(locks.Holder{Key: a.Key, Owner: r.owner}, r.fence, locks.LossTaken, locks.ReplacedReason)
 	}
-	if len(r.holds) == 0 || a.Fresh && !taken || replaces {
+	if a.Fresh && len(r.holds) > 0 {
+		s.host.Keepalive.SupersedeLocked(locks.Holder{Key: a.Key, Owner: a.Owner}, r.fence, a.Session)
+	}
+	if len(r.holds) == 0 || a.Fresh && !l.taken || l.replaces {
 		s.fence++
 		r.owner, r.info, r.fence, r.open, r.permit, r.since, r.holds = a.Owner, a.Info, s.fence, a.Open, a.Permits > 0, began, nil
 	}
@@ -190,20 +212,10 @@ func (s *Store) acquire(a *locks.Attempt, began time.Duration) (locks.Decision, 
 	if a.Req != "" {
 		r.granted[id] = r.fence
 	}
-	return locks.Decision{Granted: true, Grant: locks.Grant{
-		Key: a.Key, Owner: a.Owner, Fence: r.fence, Validity: a.TTL, Holds: r.count(), Hold: h.id,
-	}}, nil
-}
-
-// supersede ends what sessions have of the grant that a LOCK with Fresh drops.
-func (s *Store) supersede(a *locks.Attempt) {
-	s.mu.Lock()
-	r := s.record(a.Key)
-	drops, fence := r.held(a.Owner, 0), r.fence
-	s.mu.Unlock()
-	if drops {
-		s.host.Keepalive.Supersede(locks.Holder{Key: a.Key, Owner: a.Owner}, fence, a.Session)
+	if a.Session != nil {
+		s.host.Keepalive.AddLocked(a, h.id, r.fence, began, h.until)
 	}
+	return locks.Grant{Key: a.Key, Owner: a.Owner, Fence: r.fence, Validity: a.TTL, Holds: r.count(), Hold: h.id}
 }
 
 // Holder implements locks.Store.

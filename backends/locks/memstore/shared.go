@@ -17,6 +17,9 @@ type keepOut struct {
 // The caller has mu.
 func (s *Store) inTheWay(a *locks.Attempt, refused *locks.Decision) bool {
 	now, name := s.now(), a.Whole()
+	if a.Replaces == nil && s.awaited(a, refused) {
+		return true
+	}
 	waits := s.kept[name]
 	if a.Reader != "" {
 		if w := s.record(name); len(w.holds) > 0 && w.owner != a.Owner {
@@ -72,5 +75,8 @@ func (s *Store) LetIn(h locks.Holder) {
 	defer s.mu.Unlock()
 	if s.kept[h.Key].owner == h.Owner {
 		delete(s.kept, h.Key)
+	}
+	if s.waits[h.Whole()].owner == h.Owner {
+		delete(s.waits, h.Whole())
 	}
 }
