@@ -112,7 +112,7 @@ func (s *Store) acquire(ctx context.Context, r locks.Attempt, seat int) (locks.D
 	if err != nil {
 		return locks.Decision{}, err
 	}
-	a, j := s.newAcquisition(r, dropped, seat)
+	a, j := s.newAcquisition(r, dropped, seat, s.proposal())
 	return s.awaitAcquire(ctx, a, s.set.Ask(voters.AskAcquire, j, s.acquireDecides))
 }
 
@@ -127,8 +127,8 @@ func (s *Store) prepare(ctx context.Context, r *locks.Attempt) (dropped int64, e
 	return 0, nil
 }
 
-// newAcquisition begins a try, whose clock runs from now on; seat is as in seatFor. It returns the call that is to be sent to every node.
-func (s *Store) newAcquisition(r locks.Attempt, dropped int64, seat int) (*acquisition, voters.ScriptCall) {
+// newAcquisition begins a try, whose clock runs from now on; seat is as in seatFor, proposal a fence. It returns the call that is to be sent to every node.
+func (s *Store) newAcquisition(r locks.Attempt, dropped int64, seat int, proposal string) (*acquisition, voters.ScriptCall) {
 	a := &acquisition{Attempt: r, holder: locks.Holder{Key: r.Key, Owner: r.Owner}, keys: s.set.RedisKeys(r.Key), dropped: dropped, began: s.Now()}
 	a.id = seats.Named(s.newHold(r.LockRequest), s.seatFor(a, seat))
 	if !r.Generated { // else nobody can ask for a RENEW yet
@@ -148,7 +148,7 @@ func (s *Store) newAcquisition(r locks.Attempt, dropped int64, seat int) (*acqui
 	if r.Reader != "" {
 		limit = strconv.Itoa(r.Permits)
 	}
-	args := append(make([]string, 0, 9+2*len(a.known.holds)), r.Owner, voters.MS(r.TTL), s.proposal(), r.Info, how, a.id,
+	args := append(make([]string, 0, 9+2*len(a.known.holds)), r.Owner, voters.MS(r.TTL), proposal, r.Info, how, a.id,
 		strconv.FormatInt(fence, 10), id, limit)
 	if how == "plain" || how == "alone" {
 		args = s.appendHolds(args, a.known.holds)

@@ -39,7 +39,7 @@ func (s *Store) releaseAndHandOver(k locks.Key, release func(how string) voters.
 		if w.Reader != "" || len(w.Others) > 0 { // its call has other keys, and there may be other readers behind it
 			return false
 		}
-		a, j := s.newAcquisition(w.Attempt, 0, seats.None)
+		a, j := s.newAcquisition(w.Attempt, 0, seats.None, s.proposal())
 		acquire = j
 		acquire.Round = s.set.Begin(voters.AskAcquire, s.acquireDecides)
 		w.Offer = &offer{store: s, a: a, round: acquire.Round}

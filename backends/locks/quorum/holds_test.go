@@ -112,7 +112,7 @@ func TestLock_ConcludedAfterRenew(t *testing.T) {
 			c := conns(t, nodes)
 			allVote(t, s)
 			g := lock(t, s, "job", "alice", 10*time.Second)
-			a, j := s.newAcquisition(locks.Attempt{LockRequest: locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: "alice", TTL: 50 * time.Second}}, 0, seats.None)
+			a, j := s.newAcquisition(locks.Attempt{LockRequest: locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: "alice", TTL: 50 * time.Second}}, 0, seats.None, s.proposal())
 			round := s.Ask(voters.AskAcquire, j, s.acquireDecides)
 			if err := round.Wait(t.Context(), voters.Timeouts{Node: patient, Quorum: patient}); err != nil {
 				t.Fatal(err)

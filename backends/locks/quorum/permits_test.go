@@ -51,7 +51,7 @@ func TestPermits_SeatToAskFor(t *testing.T) {
 		t.Helper()
 		r := locks.Attempt{LockRequest: request(owner, permits)}
 		r.Reader = owner
-		a, _ := s.newAcquisition(r, 0, try)
+		a, _ := s.newAcquisition(r, 0, try, s.proposal())
 		s.inflight.End(a.holder, a.id)
 		return seats.Of(a.id)
 	}

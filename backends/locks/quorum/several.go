@@ -58,8 +58,9 @@ func (s *Store) newAcquisitionOfAll(ctx context.Context, r locks.Attempt) (*acqu
 	var call voters.ScriptCall
 	var keys []nodekeys.Keys
 	var each [][]string
+	proposal := s.proposal() // the same for all, so that a node's largest fence rises once
 	for i := range attempts {
-		one, j := s.newAcquisition(attempts[i], dropped[i], seats.None)
+		one, j := s.newAcquisition(attempts[i], dropped[i], seats.None, proposal)
 		if i == 0 {
 			call = j
 		}
