@@ -36,6 +36,14 @@ func everywhere(t *testing.T, s *proxy, c []*redistest.Conn) {
 	})
 }
 
+// delivered waits until the node has answered all that the proxies have sent it, also what nobody waits for.
+func delivered(t *testing.T, node int, p ...*proxy) {
+	t.Helper()
+	eventually(t, patient, "nothing is on its way to the node", func() bool {
+		return !slices.ContainsFunc(p, func(s *proxy) bool { return !s.Members[node].Sound() })
+	})
+}
+
 // nowhere waits until no node has a record of job, so that all grant the next LOCK.
 func nowhere(t *testing.T, s *proxy, c []*redistest.Conn) {
 	t.Helper()
@@ -287,6 +295,7 @@ func TestUnlock_AtOnce(t *testing.T) {
 					}
 					wg.Wait()
 					for i := dead; i < len(nodes); i++ {
+						delivered(t, i, p...)
 						if n := c[i].Do(t, "HLEN", p[0].RedisKeys(locks.Key{DB: 0, Name: name}).Lock).Int() - fixedFields; n < holds-unlocks {
 							t.Errorf("%s: %d holds on node %d", name, n, i)
 						}
