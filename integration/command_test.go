@@ -65,20 +65,20 @@ func looksLikeCommands(t *testing.T, c, plain *redistest.Conn) {
 	t.Helper()
 	all, before := c.Do(t, "COMMAND"), plain.Do(t, "COMMAND")
 	n := len(before.Elems)
-	if len(all.Elems) != n+4 || c.Do(t, "COMMAND", "COUNT").Int() != int64(n+4) {
+	if len(all.Elems) != n+7 || c.Do(t, "COMMAND", "COUNT").Int() != int64(n+7) {
 		t.Fatalf("COMMAND has %d elements, the upstream's %d, COMMAND COUNT is %v", len(all.Elems), n, c.Do(t, "COMMAND", "COUNT"))
 	}
 	if got := (redistest.Value{Elems: all.Elems[:n]}).String(); got != (redistest.Value{Elems: before.Elems}).String() {
 		t.Error("the upstream's own entries have changed")
 	}
 	entry := func(name string) redistest.Value { return c.Do(t, "COMMAND", "INFO", name).Elems[0] }
-	like := map[string]string{"lock": "incr", "renew": "incr", "unlock": "incr", "lockctl|info": "object|freq", "lockctl|help": "xinfo|help"}
+	like := map[string]string{"lock": "incr", "renew": "incr", "unlock": "incr", "lockall": "zunion", "renewall": "zunion", "unlockall": "zunion", "lockctl|info": "object|freq", "lockctl|help": "xinfo|help"}
 	for name, other := range like {
 		if got, want := replyShape(entry(name)), replyShape(entry(other)); got != want {
 			t.Errorf("COMMAND INFO %s has the form\n%s\nand %s\n%s", name, got, other, want)
 		}
 	}
-	for i, name := range []string{"lock", "renew", "unlock", "lockctl"} {
+	for i, name := range []string{"lock", "renew", "unlock", "lockall", "renewall", "unlockall", "lockctl"} {
 		if got, want := all.Elems[n+i].String(), entry(strings.ToUpper(name)).String(); got != want {
 			t.Errorf("COMMAND has\n%s\nCOMMAND INFO %s\n%s", got, name, want)
 		}
@@ -88,15 +88,16 @@ func looksLikeCommands(t *testing.T, c, plain *redistest.Conn) {
 		t.Errorf("COMMAND DOCS unlock nosuch get: %v", both)
 	}
 	docs := c.Do(t, "COMMAND", "DOCS")
-	if got, want := len(docs.Elems), len(plain.Do(t, "COMMAND", "DOCS").Elems)+8; got != want {
+	if got, want := len(docs.Elems), len(plain.Do(t, "COMMAND", "DOCS").Elems)+14; got != want {
 		t.Errorf("COMMAND DOCS has %d elements, want %d", got, want)
 	}
 	list, was := c.Do(t, "COMMAND", "LIST"), plain.Do(t, "COMMAND", "LIST")
-	if len(list.Elems) != len(was.Elems)+13 || list.Kind != was.Kind || !strings.HasSuffix(list.String(), `$"lockctl|help"]`) {
+	if len(list.Elems) != len(was.Elems)+16 || list.Kind != was.Kind || !strings.HasSuffix(list.String(), `$"lockctl|help"]`) {
 		t.Errorf("COMMAND LIST: %v", list)
 	}
 	for command, want := range map[string]string{
 		"COMMAND GETKEYS LOCK a 30s": `*[$"a"]`, "COMMAND GETKEYS GET a": `*[$"a"]`, "COMMAND GETKEYS LOCKCTL INFO b": `*[$"b"]`,
+		"COMMAND GETKEYS LOCKALL 2 a b 30s": `*[$"a" $"b"]`, "COMMAND GETKEYS UNLOCKALL 2 a": "-ERR Invalid arguments specified for command",
 		"COMMAND GETKEYS LOCK a":          "-ERR Invalid number of arguments specified for command",
 		"COMMAND GETKEYS LOCKCTL NODES x": "-ERR The command has no key arguments",
 		"COMMAND GETKEYS NOSUCH a":        "-ERR Invalid command specified",

@@ -35,10 +35,11 @@ func (l Limits) WithDefaults() Limits {
 	return l
 }
 
-// A Lock is the arguments of a LOCK. DB, Client and Session of the request are the
+// A Lock is the arguments of a LOCK or LOCKALL. DB, Client and Session of the request, and DB of the others, are the
 // caller's to set.
 type Lock struct {
 	locks.LockRequest
+	Several        bool // it is a LOCKALL, perhaps for one name
 	BindsToSession bool // SESSION
 	RetryAfter     bool // a refusal tells who holds the lock and for how long
 	Async          bool // the wait is answered at once, and the client told of the grant
@@ -52,19 +53,24 @@ func (l Limits) ParseLock(args [][]byte) (a Lock, err error) {
 	if a.Name, err = lockName(args[1]); err != nil {
 		return a, err
 	}
-	if a.TTL, err = l.parseTTL(args[2]); err != nil {
-		return a, err
+	return a, l.behindNames(&a, args[2:], lockUsage)
+}
+
+// behindNames parses the ttl, of which there is one in rest, and the options of a LOCK.
+func (l Limits) behindNames(a *Lock, rest [][]byte, usage string) (err error) {
+	if a.TTL, err = l.parseTTL(rest[0]); err != nil {
+		return err
 	}
-	opts := options{rest: args[3:], usage: lockUsage}
+	opts := options{rest: rest[1:], usage: usage}
 	for opts.next() {
-		if err := l.lockOption(&a, &opts); err != nil {
-			return a, err
+		if err := l.lockOption(a, &opts); err != nil {
+			return err
 		}
 	}
 	if opts.err != nil {
-		return a, opts.err
+		return opts.err
 	}
-	return a, a.check()
+	return a.check()
 }
 
 // check returns an error for options that need others, or exclude them.
@@ -76,6 +82,10 @@ func (a *Lock) check() error {
 		return errors.New("ERR ONLOSS needs SESSION: nothing else tells of a loss")
 	case a.Req != "" && a.Owner == "":
 		return errReqOwner
+	case a.Several && a.Async:
+		return errors.New("ERR LOCKALL takes no ASYNC: what is told of a grant later is told of one name")
+	case a.Several && a.Permits > 0:
+		return errors.New("ERR LOCKALL takes no PERMITS: a permit is taken of one name at a time")
 	case a.Async && (a.Wait <= 0 || a.Req == ""):
 		return errors.New("ERR ASYNC needs WAIT, OWNER and REQ: with them the grant is collected")
 	case a.Shared && a.Permits > 0:
@@ -181,7 +191,12 @@ func ParseUnlock(args [][]byte) (r Release, err error) {
 	if r.Name, err = lockName(args[1]); err != nil {
 		return r, err
 	}
-	err = r.options(args[2:], unlockUsage, func(opts *options) (err error) {
+	return r, r.unlockOptions(args[2:], unlockUsage)
+}
+
+// unlockOptions parses the owner, if rest begins with one, and the options of an UNLOCK behind it.
+func (r *Release) unlockOptions(rest [][]byte, usage string) error {
+	err := r.options(rest, usage, func(opts *options) (err error) {
 		switch opts.word {
 		case "ALL":
 			r.All = true
@@ -195,7 +210,7 @@ func ParseUnlock(args [][]byte) (r Release, err error) {
 	if err == nil && r.Req != "" && r.Owner == "" {
 		err = errReqOwner
 	}
-	return r, err
+	return err
 }
 
 // options parses the owner, if rest begins with one, and the options behind it: those of RENEW and UNLOCK, and what others the

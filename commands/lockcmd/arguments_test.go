@@ -1,6 +1,7 @@
 package lockcmd
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -113,7 +114,7 @@ func TestParseLock(t *testing.T) {
 	for _, tt := range tests {
 		got, err := l.ParseLock(words(tt.line))
 		checkParse(t, tt.line, err, tt.err)
-		if tt.err == "" && got.LockRequest != tt.want {
+		if tt.err == "" && !reflect.DeepEqual(got.LockRequest, tt.want) {
 			t.Errorf("%s: got %+v, want %+v", tt.line, got, tt.want)
 		}
 	}

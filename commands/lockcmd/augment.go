@@ -202,10 +202,19 @@ func (f commandFormat) verbKeys(args [][]byte, flags bool) func([]byte) []byte {
 			return resp.AppendError(nil, "ERR The command has no key arguments")
 		case !e.takes(len(args)):
 			return resp.AppendError(nil, "ERR Invalid number of arguments specified for command")
-		case flags:
-			b := resp.AppendArray(resp.AppendArray(nil, 1), 2)
-			return f.appendWords(resp.AppendBulk(b, args[e.key]), e.access)
 		}
-		return resp.AppendBulk(resp.AppendArray(nil, 1), args[e.key])
+		keys := e.keys(args)
+		if len(keys) == 0 {
+			return resp.AppendError(nil, "ERR Invalid arguments specified for command")
+		}
+		b := resp.AppendArray(nil, len(keys))
+		for _, key := range keys {
+			if !flags {
+				b = resp.AppendBulk(b, key)
+				continue
+			}
+			b = f.appendWords(resp.AppendBulk(resp.AppendArray(b, 2), key), e.access)
+		}
+		return b
 	}
 }

@@ -2,6 +2,7 @@ package lockcmd
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
@@ -15,6 +16,7 @@ type verbDocs struct {
 	categories []string
 	tips       []string
 	key        int      // the position of its one key; 0: none
+	counted    bool     // at key is the number of keys that follow
 	access     []string // the flags of the key's specification
 	subs       []verbDocs
 
@@ -34,6 +36,9 @@ var allVerbDocs = []verbDocs{
 	{name: "unlock", arity: -2, flags: []string{"write", "noscript", "no_multi"},
 		categories: []string{"@write", "@slow"}, key: 1, access: []string{"RW", "access", "delete"},
 		usage: unlockUsage, summary: "Give a lock back", complexity: perNode},
+	several("lockall", lockAllUsage, "Take several locks, or wait for all of them", -4, []string{"@write", "@slow", "@blocking"}, []string{"RW", "access", "insert"}, "blocking"),
+	several("renewall", renewAllUsage, "Let the leases of several locks end ttl from now", -4, []string{"@write", "@slow"}, []string{"RW", "access", "update"}),
+	several("unlockall", unlockAllUsage, "Give several locks back", -3, []string{"@write", "@slow"}, []string{"RW", "access", "delete"}),
 	{name: "lockctl", arity: -2, categories: []string{"@slow"},
 		summary: "A container for commands about locks", complexity: "Depends on subcommand.", subs: []verbDocs{
 			aboutLock("info", "Show who holds a lock, and how", perNode),
@@ -60,6 +65,13 @@ var allVerbDocs = []verbDocs{
 }
 
 const perNode = "O(N) where N is the number of lock nodes."
+
+// several is the entry of a verb about several locks, whose names are counted.
+func several(name, usage, summary string, arity int, categories, access []string, flags ...string) verbDocs {
+	return verbDocs{name: name, arity: arity, flags: append([]string{"write", "noscript", "no_multi", "movablekeys"}, flags...),
+		categories: categories, key: 1, counted: true, access: access,
+		usage: usage, summary: summary, complexity: "O(N*M) where N is the number of locks and M that of lock nodes."}
+}
 
 // aboutLock is the entry of a LOCKCTL that shows something of one lock.
 func aboutLock(sub, summary, complexity string) verbDocs {
@@ -96,6 +108,18 @@ func docsOfCommand(args [][]byte) *verbDocs {
 	return docsOf(slices.Concat(args[0], []byte("|"), args[1]))
 }
 
+// keys are the keys of a command that takes args; none if these are wrong.
+func (e *verbDocs) keys(args [][]byte) [][]byte {
+	if !e.counted {
+		return args[e.key : e.key+1]
+	}
+	n, err := strconv.ParseUint(string(args[e.key]), 10, 31)
+	if err != nil || n > uint64(len(args)-e.key-1) {
+		return nil
+	}
+	return args[e.key+1:][:n]
+}
+
 // takes reports whether the command takes n arguments, counting its name.
 func (e *verbDocs) takes(n int) bool { return n == e.arity || e.arity < 0 && n >= -e.arity }
 
@@ -116,8 +140,11 @@ func (e *verbDocs) appendTo(b []byte, f commandFormat) []byte {
 	b = resp.AppendBulkString(b, e.name)
 	b = resp.AppendInt(b, int64(e.arity))
 	b = f.appendWords(b, e.flags)
-	step := min(e.key, 1)
-	for _, n := range []int{e.key, e.key, step} {
+	at, step := e.key, min(e.key, 1)
+	if e.counted {
+		at, step = 0, 0
+	}
+	for _, n := range []int{at, at, step} {
 		b = resp.AppendInt(b, int64(n))
 	}
 	if f.columns < 7 {
@@ -146,10 +173,14 @@ func (e *verbDocs) appendSpecs(b []byte, f commandFormat) []byte {
 	if e.key == 0 {
 		return f.appendSet(b, 0)
 	}
+	find := f.nested("find_keys", text("type", "range"), f.nested("spec", number("lastkey", 0), number("keystep", 1), number("limit", 0)))
+	if e.counted {
+		find = f.nested("find_keys", text("type", "keynum"), f.nested("spec", number("keynumidx", 0), number("firstkey", 1), number("keystep", 1)))
+	}
 	return fields{
 		{"flags", f.appendWords(nil, e.access)},
 		f.nested("begin_search", text("type", "index"), f.nested("spec", number("index", e.key))),
-		f.nested("find_keys", text("type", "range"), f.nested("spec", number("lastkey", 0), number("keystep", 1), number("limit", 0))),
+		find,
 	}.appendTo(f.appendSet(b, 1), f.proto)
 }
 
@@ -203,18 +234,22 @@ type argument struct {
 	name, token string
 	alone       bool // the token has no value
 	optional    bool
+	multiple    bool       // it may follow itself
 	kind        string     // oneof or block: it consists of parts; else empty
 	parts       []argument // of oneof any, of block all in this order
 }
 
-// parseUsage reads the arguments behind the name in a usage: "word", "[word]", "[TOKEN]",
+// parseUsage reads the arguments behind the name in a usage: "word", "[word]", "word [word ...]", "[TOKEN]",
 // "[TOKEN word]", "[TOKEN | TOKEN word]", "[TOKEN TOKEN|TOKEN]" and such within "[TOKEN [...]]".
 func parseUsage(usage string) (arguments []argument) {
 	_, text, _ := strings.Cut(usage, " ")
 	rest := strings.Fields(strings.NewReplacer("[", " [ ", "]", " ] ", "|", " | ").Replace(text))
 	for len(rest) > 0 {
 		var a argument
-		a, rest = parseArgument(rest)
+		if a, rest = parseArgument(rest); a.name == "..." {
+			arguments[len(arguments)-1].multiple = true
+			continue
+		}
 		arguments = append(arguments, a)
 	}
 	return arguments
@@ -292,8 +327,11 @@ func (a argument) appendTo(b []byte, f commandFormat) []byte {
 	if a.token != "" {
 		all = append(all, text("token", a.token))
 	}
-	if a.optional {
+	switch {
+	case a.optional:
 		all = append(all, field{"flags", f.appendWords(nil, []string{"optional"})})
+	case a.multiple:
+		all = append(all, field{"flags", f.appendWords(nil, []string{"multiple"})})
 	}
 	if a.kind != "" {
 		all = append(all, f.arguments(a.parts))
