@@ -23,7 +23,7 @@ type handlers struct {
 	try func(s *Session, q request) bool
 	// run handles it, and may wait; nil: it is sent as the row's Need says.
 	run func(s *Session, ctx context.Context, q request)
-	// verb does what a lock verb says; nil: it is none, or LOCK, which may be Pending.
+	// verb does what a lock verb says; nil: it is none, or LOCK or LOCKALL, which may be Pending.
 	verb lockcmd.Verb
 	// handles reports whether run is for these arguments, in this state of the session;
 	// nil: it always is.
@@ -54,7 +54,8 @@ func lockRows() []*command {
 		return &command{Name: name, Class: class, Effect: table.LockVerb | table.WhileSubscribed | table.SessionOnly,
 			Do: handlers{verb: verb, run: (*Session).runVerb, tryInTx: (*Session).refuseVerbInTx, passthrough: mustWait}}
 	}
-	return []*command{row("lock", stats.Lock, nil), row("renew", stats.Renew, (*lockcmd.Client).Renew), row("unlock", stats.Unlock, (*lockcmd.Client).Unlock), row("lockctl", stats.Lockctl, (*lockcmd.Client).Ctl)}
+	return []*command{row("lock", stats.Lock, nil), row("renew", stats.Renew, (*lockcmd.Client).Renew), row("unlock", stats.Unlock, (*lockcmd.Client).Unlock),
+		row("lockall", stats.Lock, nil), row("lockctl", stats.Lockctl, (*lockcmd.Client).Ctl)}
 }
 
 // mustWait is the try of a command that always waits.

@@ -12,7 +12,7 @@ func TestClassOf(t *testing.T) {
 	rows := table.New(allRows())
 	tests := []struct{ command, want string }{
 		{"get", "read"}, {"GET", "read"}, {"SET", "write"}, {"GETSET", "write"}, {"KEYS", "read"}, {"FLUSHALL", "write"},
-		{"LOCK", "lock"}, {"renew", "renew"}, {"UNLOCK", "unlock"}, {"LOCKCTL", "lockctl"},
+		{"LOCK", "lock"}, {"renew", "renew"}, {"UNLOCK", "unlock"}, {"LockAll", "lock"}, {"LOCKCTL", "lockctl"},
 		{"AUTH", "connection"}, {"SELECT", "connection"}, {"PING", "connection"}, {"CLIENT", "connection"},
 		{"MULTI", "transaction"}, {"EXEC", "transaction"}, {"WATCH", "transaction"},
 		{"BLPOP", "blocking"}, {"XREAD", "blocking"}, {"WAIT", "blocking"},

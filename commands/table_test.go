@@ -83,7 +83,7 @@ func isContainer(name string) bool {
 // Every row is of a command that Redis has, but for the proxy's own and what is none, and
 // does not contradict itself.
 func TestTable_RowsAreConsistent(t *testing.T) {
-	notOfRedis := strings.Fields("lock renew unlock lockctl post host: waitaof client|setinfo client")
+	notOfRedis := strings.Fields("lock renew unlock lockall renewall unlockall lockctl post host: waitaof client|setinfo client")
 	for _, c := range allRows() {
 		known := spec.Builtin().Lookup(bytes.Split([]byte(c.Name), []byte("|")))
 		if known == nil && !slices.Contains(notOfRedis, c.Name) {

@@ -1,6 +1,7 @@
 package lockcmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -8,15 +9,20 @@ import (
 	"github.com/lockproxy/lockproxy/backends/resp"
 )
 
-// Lock begins a LOCK, and ends it unless it may wait: then it is Pending. A muted one gets
+// Lock begins a LOCK or LOCKALL, and ends it unless it may wait: then it is Pending. A muted one gets
 // no reply. If there is an error, which is its reply, it has not begun.
 func (c *Client) Lock(ctx context.Context, args [][]byte, muted bool) error {
-	a, err := c.verbs.opt.Limits.ParseLock(args)
+	a, err := c.verbs.opt.Limits.parseLock(args)
 	if err != nil {
 		return err
 	}
-	if err := c.conn.MayLock(ctx, a.Name); err != nil {
-		return err
+	for _, k := range a.keys() {
+		if err := c.conn.MayLock(ctx, k.Name); err != nil {
+			return err
+		}
+	}
+	for i := range a.Others {
+		a.Others[i].DB = c.conn.Database()
 	}
 	if a.DB, a.Client = c.conn.Database(), c.conn.Address(); a.BindsToSession {
 		if c.verbs.opt.Sessions == nil {
@@ -60,8 +66,10 @@ func (c *Client) Finish(ctx context.Context, p *Pending) {
 	reply, err := c.lockReply(ctx, p)
 	c.logLock(p, err)
 	sent := c.conn.Reply(reply, err)
-	if p.Answer.Granted && (err != nil || !sent) {
-		c.verbs.opt.Locker.Undo(p.Answer.Grant) // the client does not know of it
+	if p.Answer.Granted && (err != nil || !sent) { // the client does not know of it
+		for _, g := range grants(p.Answer) {
+			c.verbs.opt.Locker.Undo(g)
+		}
 	}
 	if p.BindsToSession {
 		c.watchHost()
@@ -74,7 +82,7 @@ func (c *Client) hasLeft() bool { return c.conn.Present().Err() != nil || c.conn
 // lockReply is the reply to a LOCK. It returns an error for a grant that the client cannot
 // get.
 func (c *Client) lockReply(ctx context.Context, p *Pending) ([]byte, error) {
-	g := p.Answer.Grant
+	validity := validityOf(p.Answer)
 	switch {
 	case p.Err != nil && c.conn.Present().Err() != nil:
 		// It may have closed only its sending half: the replies behind this one must
@@ -86,13 +94,20 @@ func (c *Client) lockReply(ctx context.Context, p *Pending) ([]byte, error) {
 		return nil, p.Err
 	case p.Answer.Granted && c.hasLeft():
 		return nil, errors.New("ERR LOCK was undone: the client closed its side of the connection")
-	case p.Answer.Granted && remaining(g.Validity, p.AnsweredAt) == 0 && g.Validity > 0:
+	case p.Answer.Granted && remaining(validity, p.AnsweredAt) == 0 && validity > 0:
 		return nil, errors.New("ERR LOCK was undone: the lease ended before the reply could be sent")
 	case p.Answer.Granted:
 		if p.Owner == "" {
-			c.implicit.Add(g)
+			for _, g := range grants(p.Answer) {
+				c.implicit.Add(g)
+			}
 		}
-		return appendGrant(nil, g, p.AnsweredAt), nil
+		if p.Several {
+			return appendGrants(nil, p.Answer, p.AnsweredAt), nil
+		}
+		return appendGrant(nil, p.Answer.Grant, p.AnsweredAt), nil
+	case p.RetryAfter && p.Several:
+		return appendRefusalOf(nil, p.Answer, shownOwner(c.visible(ctx, p.Answer.Holder)), cmp.Or(p.Answer.Of.Name, p.Name)), nil
 	case p.RetryAfter:
 		return appendRefusal(nil, p.Answer, shownOwner(c.visible(ctx, p.Answer.Holder))), nil
 	}
@@ -102,9 +117,9 @@ func (c *Client) lockReply(ctx context.Context, p *Pending) ([]byte, error) {
 // Queued is a command that comes behind Pending, for its queue.
 func (c *Client) Queued(raw []byte, args [][]byte) Queued {
 	q := Queued{Raw: raw, Args: args}
-	if resp.Is(args[0], "LOCK") {
-		if a, err := c.verbs.opt.Limits.ParseLock(args); err == nil {
-			q.claim = claim{a.Name, a.Owner}
+	if isLock(args[0]) {
+		if a, err := c.verbs.opt.Limits.parseLock(args); err == nil {
+			q.claims = a.claims()
 		}
 	}
 	return q

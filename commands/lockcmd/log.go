@@ -1,6 +1,7 @@
 package lockcmd
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -32,7 +33,7 @@ func ownerHash(owner string) string {
 // An event is the outcome of a verb, for the log. Only lines about one lock have its
 // name, which may be private.
 type event struct {
-	verb  string // LOCK, RENEW, UNLOCK
+	verb  string // LOCK, RENEW, UNLOCK, or that of several
 	db    int
 	name  string
 	owner string // empty: unknown
@@ -92,21 +93,27 @@ func reasons(errs []error) string {
 	return strings.Join(all, ", ")
 }
 
-// logLock logs the outcome of a LOCK; err is why a grant was undone.
+// logLock logs the outcome of a LOCK, or of a LOCKALL with a line for each lock; err is why a grant was undone.
 func (c *Client) logLock(p *Pending, err error) {
 	e := event{verb: "LOCK", db: p.DB, name: p.Name, owner: p.Owner, began: p.Began, err: p.Err}
-	g := p.Answer.Grant
+	var several []slog.Attr
+	if p.Several {
+		e.verb, several = "LOCKALL", []slog.Attr{slog.Int("names", 1+len(p.Others))}
+	}
 	switch {
 	case p.Err != nil:
-		c.log(e, "")
-	case p.Answer.Granted && err != nil:
-		e.owner, e.fence = g.Owner, g.Fence
-		c.log(e, "lock granted and undone", slog.String("error", Brief(err.Error())))
+		c.log(e, "", several...)
 	case p.Answer.Granted:
-		e.owner, e.fence = g.Owner, g.Fence
-		c.log(e, "lock granted", slog.Duration("validity", g.Validity), slog.Int("holds", g.Holds))
+		for _, g := range grants(p.Answer) {
+			if e.name, e.owner, e.fence = g.Name, g.Owner, g.Fence; err != nil {
+				c.log(e, "lock granted and undone", append(several, slog.String("error", Brief(err.Error())))...)
+			} else {
+				c.log(e, "lock granted", append(several, slog.Duration("validity", g.Validity), slog.Int("holds", g.Holds))...)
+			}
+		}
 	default:
-		c.log(e, "lock is held by another", slog.Duration("remaining", p.Answer.Remaining), slog.Int("waiters", p.Answer.Waiters))
+		e.name = cmp.Or(p.Answer.Of.Name, p.Name)
+		c.log(e, "lock is held by another", append(several, slog.Duration("remaining", p.Answer.Remaining), slog.Int("waiters", p.Answer.Waiters))...)
 	}
 }
 

@@ -2,6 +2,7 @@ package lockcmd
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -33,7 +34,7 @@ type Pending struct {
 
 	queue    []Queued
 	size     int           // bytes in the queue
-	releases int           // UNLOCKs and RENEWs in the queue: they are for a lock that a LOCK before them brings
+	releases int           // UNLOCKs and RENEWs in the queue, or those of several: they are for a lock that a LOCK before them brings
 	claims   map[claim]int // of this LOCK and of those in the queue: how many want the same
 }
 
@@ -41,17 +42,30 @@ type Pending struct {
 // one.
 type claim struct{ name, owner string }
 
+// claims are the locks that a LOCK or LOCKALL may bring.
+func (a *Lock) claims() (all []claim) {
+	for _, k := range a.keys() {
+		all = append(all, claim{k.Name, a.Owner})
+	}
+	return all
+}
+
 // Queued is a command behind a LOCK that waits. Its reply is there already if Raw is nil.
 type Queued struct {
 	Raw   []byte
 	Args  [][]byte
 	Reply Reply
 
-	claim   claim // of a LOCK; else zero
-	release bool  // it is an UNLOCK or RENEW
+	claims  []claim // of a LOCK or LOCKALL; else none
+	release bool    // it gives locks back, or renews them
 }
 
-func (q *Queued) size() int { return len(q.Raw) + len(q.Reply.Bytes) }
+// claimSize is about what is kept of a claim, beside the command.
+const claimSize = 128
+
+func (q *Queued) size() int {
+	return len(q.Raw) + len(q.Reply.Bytes) + claimSize*max(0, len(q.claims)-1)
+}
 
 // newPending returns a LOCK that begins now.
 func newPending(a Lock, muted bool) *Pending {
@@ -66,7 +80,8 @@ func (p *Pending) ask(ctx context.Context, l Locker) {
 // prepare makes p a LOCK that waits, for askAsync.
 func (p *Pending) prepare() {
 	p.Done = make(chan struct{})
-	p.claims = map[claim]int{{p.Name, p.Owner}: 1}
+	p.claims = map[claim]int{}
+	p.claim(p.Lock.claims())
 }
 
 // askAsync asks for the lock, and returns while it is waited for or when Done is closed.
@@ -110,9 +125,7 @@ func (p *Pending) Add(q Queued) {
 	if q.release {
 		p.releases++
 	}
-	if q.claim != (claim{}) {
-		p.claims[q.claim]++
-	}
+	p.claim(q.claims)
 }
 
 // Len is how many commands are queued.
@@ -127,25 +140,31 @@ func (p *Pending) Next() Queued {
 	if q.release {
 		p.releases--
 	}
-	if q.claim != (claim{}) {
-		p.unclaim(q.claim)
-	}
+	p.unclaim(q.claims)
 	return q
 }
 
 // answered notes that the client has its answer: the LOCK claims nothing any more.
-func (p *Pending) answered() { p.unclaim(claim{p.Name, p.Owner}) }
+func (p *Pending) answered() { p.unclaim(p.Lock.claims()) }
 
-func (p *Pending) unclaim(k claim) {
-	if p.claims[k]--; p.claims[k] <= 0 {
-		delete(p.claims, k)
+func (p *Pending) claim(all []claim) {
+	for _, k := range all {
+		p.claims[k]++
+	}
+}
+
+func (p *Pending) unclaim(all []claim) {
+	for _, k := range all {
+		if p.claims[k]--; p.claims[k] <= 0 {
+			delete(p.claims, k)
+		}
 	}
 }
 
 // Waits notes that a command of the client's has to wait for the LOCKs before it. verb
 // tells the lock verbs from others.
 func (q *Queued) Waits(verb bool) {
-	q.release = verb && q.claim == (claim{}) && !resp.Is(q.Args[0], "LOCK")
+	q.release = verb && !isLock(q.Args[0])
 }
 
 // TakeOver moves the queue of an answered LOCK behind this one. rerun gets each command
@@ -167,22 +186,32 @@ func (p *Pending) TakeOver(before *Pending, rerun func(*Queued)) {
 // runsAhead reports whether a lock verb need not wait for the LOCKs before it: it is not
 // for a lock that only they can bring. own are the locks that the connection has.
 func (p *Pending) runsAhead(l Limits, args [][]byte, db int, own *owners) bool {
+	var names []string
 	var r Release
 	var err error
 	switch {
-	case resp.Is(args[0], "LOCK"):
+	case isLock(args[0]):
 		return false
 	case resp.Is(args[0], "RENEW"):
 		r, err = l.ParseRenew(args)
 	case resp.Is(args[0], "UNLOCK"):
 		r, err = ParseUnlock(args)
+	case resp.Is(args[0], "RENEWALL"):
+		names, r, err = l.ParseRenewAll(args)
+	case resp.Is(args[0], "UNLOCKALL"):
+		names, r, err = ParseUnlockAll(args)
 	default:
 		return true
 	}
 	if err != nil || r.Fence != 0 { // the fence of a LOCK that waits is not known yet
 		return true
 	}
-	return p.claims[claim{r.Name, r.Owner}] == 0 || r.Owner == "" && own.Holds(locks.Key{DB: db, Name: r.Name})
+	if names == nil {
+		names = []string{r.Name}
+	}
+	return !slices.ContainsFunc(names, func(name string) bool {
+		return p.claims[claim{name, r.Owner}] > 0 && (r.Owner != "" || !own.Holds(locks.Key{DB: db, Name: name}))
+	})
 }
 
 // A Reply is the reply to a lock verb. That to a RENEW is what is left of its validity
@@ -226,7 +255,10 @@ func appendGrant(b []byte, g locks.Grant, then time.Time) []byte {
 // appendRefusal appends the reply to a refused LOCK with RETRYAFTER. holder is as the
 // client may see it.
 func appendRefusal(b []byte, a locks.Decision, holder string) []byte {
-	b = resp.AppendArray(b, 4)
+	return appendRefusalFields(resp.AppendArray(b, 4), a, holder)
+}
+
+func appendRefusalFields(b []byte, a locks.Decision, holder string) []byte {
 	b = resp.AppendInt(b, 0)
 	b = resp.AppendBulkString(b, holder)
 	b = resp.AppendInt(b, ceilMillis(a.Remaining))

@@ -13,7 +13,7 @@ import (
 func pendingOf(t *testing.T, lock string, behind ...string) *Pending {
 	t.Helper()
 	l := Limits{}.WithDefaults()
-	a, err := l.ParseLock(words(lock))
+	a, err := l.parseLock(words(lock))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -21,8 +21,8 @@ func pendingOf(t *testing.T, lock string, behind ...string) *Pending {
 	p.prepare()
 	for _, line := range behind {
 		q := Queued{Raw: []byte(line), Args: words(line)}
-		if a, err := l.ParseLock(q.Args); err == nil && string(q.Args[0]) == "LOCK" {
-			q.claim = claim{a.Name, a.Owner}
+		if a, err := l.parseLock(q.Args); err == nil && isLock(q.Args[0]) {
+			q.claims = a.claims()
 		}
 		q.Waits(IsVerb(q.Args[0]))
 		p.Add(q)
@@ -50,6 +50,17 @@ func TestPending_RunsAhead(t *testing.T) {
 		{"LOCK a 30s", "", "LOCK b 30s", &none, false},
 		{"LOCK a 30s", "", "LOCKCTL INFO a", &none, true},
 		{"LOCK a 30s OWNER me", "", "UNLOCK a me FENCE x", &none, true}, // refused at once
+		{"LOCKALL 2 a b 30s OWNER me", "", "UNLOCK b me", &none, false},
+		{"LOCKALL 2 a b 30s OWNER me", "", "UNLOCKALL 2 c b me", &none, false},
+		{"LOCKALL 2 a b 30s OWNER me", "", "UNLOCKALL 2 c d me", &none, true},
+		{"LOCKALL 2 a b 30s OWNER me", "", "RENEWALL 2 a b 30s you", &none, true},
+		{"LOCKALL 2 a b 30s OWNER me", "", "RENEWALL 2 a b 30s me", &none, false},
+		{"LOCKALL 2 b c 30s", "", "UNLOCK a", &taken, true},
+		{"LOCKALL 2 b c 30s", "", "UNLOCKALL 2 a c", &taken, false},
+		{"LOCK a 30s", "", "RENEWALL 1 a 30s", &taken, true},
+		{"LOCK a 30s", "LOCKALL 2 b c 30s OWNER me", "UNLOCKALL 1 c me", &none, false},
+		{"LOCK a 30s", "", "LOCKALL 1 b 30s", &none, false},
+		{"LOCK a 30s OWNER me", "", "UNLOCKALL 2 a a me", &none, true}, // refused at once
 	}
 	for _, tt := range tests {
 		var behind []string
@@ -64,14 +75,14 @@ func TestPending_RunsAhead(t *testing.T) {
 }
 
 func TestPending_QueueIsInOrder(t *testing.T) {
-	p := pendingOf(t, "LOCK a 30s", "GET 1", "GET 2", "UNLOCK a")
-	for _, want := range []string{"GET 1", "GET 2", "UNLOCK a"} {
+	p := pendingOf(t, "LOCK a 30s", "GET 1", "GET 2", "UNLOCK a", "LOCKALL 2 b c 30s")
+	for _, want := range []string{"GET 1", "GET 2", "UNLOCK a", "LOCKALL 2 b c 30s"} {
 		if q := p.Next(); string(q.Raw) != want {
 			t.Errorf("%q, want %q", q.Raw, want)
 		}
 	}
-	if p.Len() != 0 || p.size != 0 || p.releases != 0 {
-		t.Errorf("left: %d commands, %d bytes, %d releases", p.Len(), p.size, p.releases)
+	if p.Len() != 0 || p.size != 0 || p.releases != 0 || len(p.claims) != 1 {
+		t.Errorf("left: %d commands, %d bytes, %d releases, claims %v", p.Len(), p.size, p.releases, p.claims)
 	}
 	if !p.Room(maxQueuedBytes) || p.Room(maxQueuedBytes+1) {
 		t.Error("the bound is not maxQueuedBytes")

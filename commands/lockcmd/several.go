@@ -3,8 +3,10 @@ package lockcmd
 import (
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/resp"
 )
 
 const (
@@ -12,6 +14,20 @@ const (
 	renewAllUsage  = "RENEWALL n name [name ...] ttl [owner] [SHARED]"
 	unlockAllUsage = "UNLOCKALL n name [name ...] [owner] [SHARED] [REQ id] [ALL]"
 )
+
+// isLock reports whether a verb takes locks: then it may have to wait.
+func isLock(verb []byte) bool { return resp.Is(verb, "LOCK") || resp.Is(verb, "LOCKALL") }
+
+// parseLock parses a LOCK or LOCKALL.
+func (l Limits) parseLock(args [][]byte) (Lock, error) {
+	if resp.Is(args[0], "LOCKALL") {
+		return l.ParseLockAll(args)
+	}
+	return l.ParseLock(args)
+}
+
+// keys are the names that are asked for.
+func (a *Lock) keys() []locks.Key { return append([]locks.Key{a.Key}, a.Others...) }
 
 // ParseLockAll parses a LOCKALL, whose name is args[0].
 func (l Limits) ParseLockAll(args [][]byte) (a Lock, err error) {
@@ -88,4 +104,36 @@ func lockNames(args [][]byte, atLeast int, usage string) (names []string, rest [
 		names = append(names, name)
 	}
 	return names, args[2+n:], nil
+}
+
+// grants are all of an answer.
+func grants(a locks.Decision) []locks.Grant { return append([]locks.Grant{a.Grant}, a.Others...) }
+
+// validityOf is the smallest of an answer's grants.
+func validityOf(a locks.Decision) time.Duration {
+	least := a.Grant.Validity
+	for _, g := range a.Others {
+		least = min(least, g.Validity)
+	}
+	return least
+}
+
+// appendGrants appends the reply to a granted LOCKALL, whose answer came then.
+func appendGrants(b []byte, a locks.Decision, then time.Time) []byte {
+	b = resp.AppendArray(b, 3+len(a.Others))
+	b = appendRemaining(b, validityOf(a), then)
+	b = resp.AppendBulkString(b, a.Grant.Owner)
+	for _, g := range grants(a) {
+		b = resp.AppendArray(b, 3)
+		b = resp.AppendBulkString(b, g.Name)
+		b = resp.AppendInt(b, g.Fence)
+		b = resp.AppendInt(b, int64(g.Holds))
+	}
+	return b
+}
+
+// appendRefusalOf appends the reply to a refused LOCKALL with RETRYAFTER. name is the one in the way.
+func appendRefusalOf(b []byte, a locks.Decision, holder, name string) []byte {
+	b = appendRefusalFields(resp.AppendArray(b, 5), a, holder)
+	return resp.AppendBulkString(b, name)
 }

@@ -105,3 +105,19 @@ func TestParseReleaseAll(t *testing.T) {
 		}
 	}
 }
+
+func TestAppendGrants(t *testing.T) {
+	a := locks.Decision{Granted: true, Grant: locks.Grant{Key: locks.Key{Name: "b"}, Owner: "me", Fence: 7, Validity: 3 * time.Second, Holds: 1},
+		Others: []locks.Grant{{Key: locks.Key{Name: "a", Reader: "me"}, Owner: "me", Fence: 9, Validity: 2 * time.Second, Holds: 3}}}
+	const want = "*4\r\n:2000\r\n$2\r\nme\r\n*3\r\n$1\r\nb\r\n:7\r\n:1\r\n*3\r\n$1\r\na\r\n:9\r\n:3\r\n"
+	if got := string(appendGrants(nil, a, time.Time{})); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := string(appendGrants(nil, a, time.Now().Add(-time.Minute))); !strings.HasPrefix(got, "*4\r\n:0\r\n") {
+		t.Errorf("when it is over: %q", got)
+	}
+	refused := locks.Decision{Holder: "you", Remaining: 1500 * time.Microsecond, Waiters: 3, Of: locks.Key{Name: "a"}}
+	if got := string(appendRefusalOf(nil, refused, "", "a")); got != "*5\r\n:0\r\n$0\r\n\r\n:2\r\n:3\r\n$1\r\na\r\n" {
+		t.Errorf("refused: %q", got)
+	}
+}

@@ -60,7 +60,7 @@ const (
 	Messages                                         // replies and messages are not one per command
 	WhileSubscribed                                  // a client of RESP2 that has subscriptions may say it
 	SessionOnly                                      // it does the same at every node
-	LockVerb                                         // LOCK, RENEW, UNLOCK, LOCKCTL: the upstream does not know it
+	LockVerb                                         // LOCK, RENEW, UNLOCK, those of several, LOCKCTL: the upstream does not know it
 	IsHTTP                                           // what a browser would send, not a client of Redis
 	NotQueued       = BeginsTx | Watches             // refused inside MULTI, which goes on
 	OnTxConn        = BeginsTx | Watches | Unwatches

@@ -38,7 +38,7 @@ func (s *Server) answer(c *conn, p *server.Peer, cmd string, args []string) []by
 		return resp.AppendInt(nil, s.started.Unix())
 	case "ACL", "LATENCY", "MODULE", "SLOWLOG":
 		return watchesNothing(cmd, args)
-	case "LOCK", "RENEW", "UNLOCK", "LOCKCTL": // which the proxy forwards in a transaction, to abort it
+	case "LOCK", "RENEW", "UNLOCK", "LOCKALL", "RENEWALL", "UNLOCKALL", "LOCKCTL": // which the proxy forwards in a transaction, to abort it
 		return resp.AppendError(nil, "ERR unknown command '"+cmd+"'")
 	}
 	return nil
