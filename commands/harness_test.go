@@ -366,6 +366,24 @@ func (v *votes) Unlock(_ context.Context, r locks.UnlockRequest) (int, error) {
 	return 0, nil
 }
 
+func (v *votes) RenewAll(ctx context.Context, names []locks.Key, r locks.RenewRequest) (time.Duration, error) {
+	for _, r.Key = range names {
+		if _, err := v.Renew(ctx, r); err != nil {
+			return 0, err
+		}
+	}
+	return r.TTL, nil
+}
+
+func (v *votes) UnlockAll(ctx context.Context, names []locks.Key, r locks.UnlockRequest) (int, error) {
+	for _, r.Key = range names {
+		if _, err := v.Unlock(ctx, r); err != nil {
+			return 0, err
+		}
+	}
+	return 0, nil
+}
+
 func (v *votes) Undo(g locks.Grant) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

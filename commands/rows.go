@@ -55,7 +55,8 @@ func lockRows() []*command {
 			Do: handlers{verb: verb, run: (*Session).runVerb, tryInTx: (*Session).refuseVerbInTx, passthrough: mustWait}}
 	}
 	return []*command{row("lock", stats.Lock, nil), row("renew", stats.Renew, (*lockcmd.Client).Renew), row("unlock", stats.Unlock, (*lockcmd.Client).Unlock),
-		row("lockall", stats.Lock, nil), row("lockctl", stats.Lockctl, (*lockcmd.Client).Ctl)}
+		row("lockall", stats.Lock, nil), row("renewall", stats.Renew, (*lockcmd.Client).RenewAll), row("unlockall", stats.Unlock, (*lockcmd.Client).UnlockAll),
+		row("lockctl", stats.Lockctl, (*lockcmd.Client).Ctl)}
 }
 
 // mustWait is the try of a command that always waits.

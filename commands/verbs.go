@@ -11,7 +11,7 @@ import (
 	"github.com/lockproxy/lockproxy/commands/pubsub"
 )
 
-// runVerb runs LOCK, RENEW, UNLOCK or LOCKCTL, and replies unless it is a LOCK that waits:
+// runVerb runs a lock verb, and replies unless it is a LOCK that waits:
 // then that is Pending.
 func (s *Session) runVerb(ctx context.Context, q request) {
 	if s.mode == onPassthrough && s.tx.In { // the upstream refuses it in its own words, and aborts the EXEC
@@ -50,7 +50,7 @@ func (s *Session) awaitTurn(ctx context.Context) bool {
 	return err == nil
 }
 
-// verbReply runs a verb other than LOCK.
+// verbReply runs a verb other than LOCK and LOCKALL.
 func (s *Session) verbReply(ctx context.Context, c *command, args [][]byte) lockcmd.Reply {
 	reply, err := s.locks.Do(ctx, c.Do.verb, args)
 	if err != nil {

@@ -167,6 +167,8 @@ type Release struct {
 	Req   string        // UNLOCK only
 
 	Shared bool // the lock by which the owner reads
+
+	several bool // Name is one of several
 }
 
 // ParseRenew parses a RENEW, whose name is args[0].

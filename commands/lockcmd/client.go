@@ -75,10 +75,10 @@ func (c *Client) Reset() {
 // ForgetAdmin forgets whether the client is an admin: it may be somebody else now.
 func (c *Client) ForgetAdmin() { c.adminCheckedAt = time.Time{} }
 
-// A Verb does what a lock verb other than LOCK says: it is (*Client).Renew, Unlock or Ctl.
+// A Verb does what a lock verb other than LOCK and LOCKALL says: it is (*Client).Renew, Unlock, RenewAll, UnlockAll or Ctl.
 type Verb func(c *Client, ctx context.Context, args [][]byte) (Reply, error)
 
-// Do runs a verb other than LOCK.
+// Do runs a verb other than LOCK and LOCKALL.
 func (c *Client) Do(ctx context.Context, verb Verb, args [][]byte) (Reply, error) {
 	if c.hostWatched {
 		defer c.watchHost() // it may have been the last lock
@@ -142,12 +142,16 @@ func (c *Client) implicitLock(o Release, verb string) (own implicitLock, err err
 	if c.verbs.opt.RequireOwner {
 		return own, fmt.Errorf("ERR this proxy wants %s to name the owner", verb)
 	}
+	lock, or := "that lock", " or the FENCE"
+	if o.several {
+		lock, or = "'"+shorten([]byte(o.Name))+"'", ""
+	}
 	own, n := c.implicit.Find(locks.Key{DB: c.conn.Database(), Name: o.Name}, o.Fence, o.Shared)
 	switch n {
 	case 0:
-		return own, fmt.Errorf("ERR this connection has not taken that lock without OWNER; %s must name the owner", verb)
+		return own, fmt.Errorf("ERR this connection has not taken %s without OWNER; %s must name the owner", lock, verb)
 	case 1:
 		return own, nil
 	}
-	return own, fmt.Errorf("ERR this connection has taken that lock %d times; %s must name the owner or the FENCE", n, verb)
+	return own, fmt.Errorf("ERR this connection has taken %s %d times; %s must name the owner%s", lock, n, verb, or)
 }

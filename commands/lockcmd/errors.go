@@ -30,8 +30,11 @@ func AppendError(b []byte, err error) []byte {
 		notOwner *locks.NotOwnerError
 		full     *locks.QueueFullError
 		maxWait  *locks.MaxWaitError
+		several  *severalError
 	)
 	switch {
+	case errors.As(err, &several):
+		return resp.AppendError(b, several.Error())
 	case errors.As(err, &coded):
 		return resp.AppendError(b, string(coded))
 	case errors.As(err, &quorum):

@@ -16,7 +16,7 @@ func (c *Client) Lock(ctx context.Context, args [][]byte, muted bool) error {
 	if err != nil {
 		return err
 	}
-	for _, k := range a.keys() {
+	for _, k := range a.Names() {
 		if err := c.conn.MayLock(ctx, k.Name); err != nil {
 			return err
 		}
@@ -67,7 +67,7 @@ func (c *Client) Finish(ctx context.Context, p *Pending) {
 	c.logLock(p, err)
 	sent := c.conn.Reply(reply, err)
 	if p.Answer.Granted && (err != nil || !sent) { // the client does not know of it
-		for _, g := range grants(p.Answer) {
+		for _, g := range p.Answer.All() {
 			c.verbs.opt.Locker.Undo(g)
 		}
 	}
@@ -98,7 +98,7 @@ func (c *Client) lockReply(ctx context.Context, p *Pending) ([]byte, error) {
 		return nil, errors.New("ERR LOCK was undone: the lease ended before the reply could be sent")
 	case p.Answer.Granted:
 		if p.Owner == "" {
-			for _, g := range grants(p.Answer) {
+			for _, g := range p.Answer.All() {
 				c.implicit.Add(g)
 			}
 		}

@@ -104,7 +104,7 @@ func (c *Client) logLock(p *Pending, err error) {
 	case p.Err != nil:
 		c.log(e, "", several...)
 	case p.Answer.Granted:
-		for _, g := range grants(p.Answer) {
+		for _, g := range p.Answer.All() {
 			if e.name, e.owner, e.fence = g.Name, g.Owner, g.Fence; err != nil {
 				c.log(e, "lock granted and undone", append(several, slog.String("error", Brief(err.Error())))...)
 			} else {

@@ -44,7 +44,7 @@ type claim struct{ name, owner string }
 
 // claims are the locks that a LOCK or LOCKALL may bring.
 func (a *Lock) claims() (all []claim) {
-	for _, k := range a.keys() {
+	for _, k := range a.Names() {
 		all = append(all, claim{k.Name, a.Owner})
 	}
 	return all

@@ -26,9 +26,6 @@ func (l Limits) parseLock(args [][]byte) (Lock, error) {
 	return l.ParseLock(args)
 }
 
-// keys are the names that are asked for.
-func (a *Lock) keys() []locks.Key { return append([]locks.Key{a.Key}, a.Others...) }
-
 // ParseLockAll parses a LOCKALL, whose name is args[0].
 func (l Limits) ParseLockAll(args [][]byte) (a Lock, err error) {
 	a.Several = true
@@ -106,9 +103,6 @@ func lockNames(args [][]byte, atLeast int, usage string) (names []string, rest [
 	return names, args[2+n:], nil
 }
 
-// grants are all of an answer.
-func grants(a locks.Decision) []locks.Grant { return append([]locks.Grant{a.Grant}, a.Others...) }
-
 // validityOf is the smallest of an answer's grants.
 func validityOf(a locks.Decision) time.Duration {
 	least := a.Grant.Validity
@@ -123,7 +117,7 @@ func appendGrants(b []byte, a locks.Decision, then time.Time) []byte {
 	b = resp.AppendArray(b, 3+len(a.Others))
 	b = appendRemaining(b, validityOf(a), then)
 	b = resp.AppendBulkString(b, a.Grant.Owner)
-	for _, g := range grants(a) {
+	for _, g := range a.All() {
 		b = resp.AppendArray(b, 3)
 		b = resp.AppendBulkString(b, g.Name)
 		b = resp.AppendInt(b, g.Fence)

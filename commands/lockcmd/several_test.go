@@ -1,10 +1,13 @@
 package lockcmd
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
@@ -119,5 +122,145 @@ func TestAppendGrants(t *testing.T) {
 	refused := locks.Decision{Holder: "you", Remaining: 1500 * time.Microsecond, Waiters: 3, Of: locks.Key{Name: "a"}}
 	if got := string(appendRefusalOf(nil, refused, "", "a")); got != "*5\r\n:0\r\n$0\r\n\r\n:2\r\n:3\r\n$1\r\na\r\n" {
 		t.Errorf("refused: %q", got)
+	}
+}
+
+// says runs a verb and returns its reply in one line, that of an error too.
+func says(t *testing.T, c *Client, line string) string {
+	t.Helper()
+	args := words(line)
+	conn := c.conn.(*watchedConn)
+	if isLock(args[0]) {
+		if err := c.Lock(t.Context(), args, false); err != nil {
+			return err.Error()
+		}
+		return conn.replies[len(conn.replies)-1]
+	}
+	verb := map[string]Verb{"RENEW": (*Client).Renew, "UNLOCK": (*Client).Unlock, "RENEWALL": (*Client).RenewAll, "UNLOCKALL": (*Client).UnlockAll}[string(args[0])]
+	reply, err := c.Do(t.Context(), verb, args)
+	b := reply.Now()
+	if err != nil {
+		if b = AppendError(nil, err); b == nil {
+			b = []byte("-" + err.Error())
+		}
+	}
+	return strings.Join(strings.Fields(string(b)), " ")
+}
+
+// A saying is a command of a client and what it is told, or the beginning of that.
+type saying struct {
+	client     int
+	line, want string
+}
+
+func TestSeveral(t *testing.T) {
+	const lost = "the lock is no longer held by this owner; what it protected may be compromised"
+	for name, said := range map[string][]saying{
+		"without an owner": {
+			{0, "LOCKALL 2 a b 30s", "*4 :30000 $26"},
+			{0, "RENEWALL 2 b a 20s", ":20000"},
+			{1, "UNLOCKALL 2 a b", "-ERR this connection has not taken 'a' without OWNER; UNLOCKALL must name the owner"},
+			{0, "UNLOCKALL 3 a c b", "-ERR this connection has not taken 'c' without OWNER; UNLOCKALL must name the owner"},
+			{1, "LOCKALL 2 c b 30s", "*-1"},
+			{0, "UNLOCK a", ":1"},
+			{0, "UNLOCKALL 2 a b", ":1"}, // again, of one of them
+			{0, "UNLOCKALL 2 a b", ":1"},
+			{1, "LOCKALL 3 a b c 30s", "*5 :30000"},
+		},
+		"of several LOCKs": {
+			{0, "LOCK a 30s", "*4"},
+			{0, "LOCK b 30s", "*4"},
+			{0, "LOCKALL 2 c d 30s SHARED", "*4"},
+			{0, "RENEWALL 4 a c b d 20s", ":20000"},
+			{0, "UNLOCKALL 2 a d", ":1"},
+			{1, "LOCKALL 2 a d 30s", "*4"},
+			{0, "RENEWALL 2 b a 20s", "-NOTOWNER a: another owner holds the lock for 30000ms. The other name was renewed"},
+			{0, "UNLOCKALL 2 b c", ":1"},
+		},
+		"SHARED twice": {
+			{0, "LOCK a 30s SHARED", "*4"},
+			{0, "LOCKALL 2 a b 30s SHARED", "*4"},
+			{0, "UNLOCKALL 2 b a", "-ERR this connection has taken 'a' 2 times; UNLOCKALL must name the owner"},
+			{0, "UNLOCKALL 2 b b", "-ERR the name 'b' was given twice"},
+			{0, "UNLOCK b", ":1"},
+		},
+		"some are lost": {
+			{0, "LOCKALL 4 a b c d 30s OWNER me", "*6"},
+			{1, "UNLOCKALL 2 b d me", ":1"},
+			{1, "LOCK d 30s OWNER you", "*4"},
+			{0, "RENEWALL 4 a b c d 20s me", "-LOCKLOST b: " + lost + ". NOTOWNER d: another owner holds the lock for 30000ms. The other 2 names were renewed"},
+			{0, "UNLOCKALL 2 d b me", ":1"}, // again
+			{0, "RENEWALL 1 e 20s me", "-LOCKLOST e: " + lost},
+			{0, "RENEWALL 2 e f 20s me", "-LOCKLOST e, f: " + lost},
+			{1, "UNLOCKALL 2 a c me", ":1"},
+		},
+		"holds are left": {
+			{0, "LOCKALL 2 a b 30s OWNER me", "*4 :30000 $2 me *3 $1 a :1 :1 *3 $1 b :2 :1"},
+			{0, "LOCK a 20s OWNER me", "*4"},
+			{1, "LOCKALL 2 b a 30s OWNER me", "*4 :30000 $2 me *3 $1 b :2 :2 *3 $1 a :1 :3"},
+			{1, "LOCKALL 2 b c 30s OWNER me NOREENTER RETRYAFTER", "*5 :0 $2 me :30000 :0 $1 b"},
+			{0, "UNLOCKALL 2 a b me", ":0"},
+			{0, "UNLOCKALL 2 b a me", ":0"},
+			{0, "UNLOCK a me", ":1"},
+			{0, "LOCKALL 2 a b 30s OWNER me", "*4"},
+			{0, "LOCKALL 2 a b 30s OWNER me", "*4"},
+			{0, "UNLOCKALL 2 a b me ALL", ":1"},
+		},
+		"REQ": {
+			{0, "LOCKALL 2 a b 30s OWNER me REQ 1", "*4 :30000 $2 me *3 $1 a :1 :1 *3 $1 b :2 :1"},
+			{1, "LOCKALL 2 a b 30s OWNER me REQ 1", "*4 :30000 $2 me *3 $1 a :1 :1 *3 $1 b :2 :1"},
+			{1, "UNLOCKALL 2 a b me REQ 1", ":1"},
+			{1, "UNLOCKALL 2 a b me REQ 1", ":1"},
+			{1, "LOCKALL 2 a b 30s OWNER me REQ 1", "*4 :0 $2 me *3 $1 a :1 :0 *3 $1 b :2 :0"},
+		},
+		"readers": {
+			{0, "LOCKALL 2 a b 30s OWNER me SHARED", "*4"},
+			{1, "LOCKALL 2 b c 30s OWNER you SHARED", "*4"},
+			{1, "LOCKALL 2 a c 30s OWNER w RETRYAFTER", "*5"},
+			{0, "UNLOCKALL 2 a b me", "-LOCKLOST a, b: " + lost},
+			{0, "RENEWALL 2 a b 20s me SHARED", ":20000"},
+			{0, "UNLOCKALL 2 a b me SHARED", ":1"},
+		},
+		"one is held": {
+			{0, "LOCK b 30s OWNER me", "*4"},
+			{1, "LOCKALL 3 c b a 20s OWNER you", "*-1"},
+			{1, "LOCKALL 3 c b a 20s OWNER you RETRYAFTER", "*5 :0 $2 me :30000 :0 $1 b"},
+			{0, "LOCKALL 2 a c 20s OWNER me", "*4"}, // nothing was taken
+			{1, "LOCKALL 1 b 20s RETRYAFTER", "*5 :0 $2 me :30000 :0 $1 b"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, conns, _ := asyncClients(t, 2, nil)
+				for _, conn := range conns {
+					conn.proto = 2
+				}
+				for i, s := range said {
+					if got := says(t, c[s.client], s.line); got != s.want && (s.want[0] != '*' || !strings.HasPrefix(got, s.want+" ")) {
+						t.Errorf("%d: %s:\ngot  %s\nwant %s", i, s.line, got, s.want)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestSeveral_RequireOwner: with --require-owner none is looked up.
+func TestSeveral_RequireOwner(t *testing.T) {
+	c := New(Options{RequireOwner: true}, slog.New(slog.DiscardHandler)).NewClient(&watchedConn{})
+	if got := says(t, &c, "UNLOCKALL 2 a b"); got != "-ERR this proxy wants UNLOCKALL to name the owner" {
+		t.Error(got)
+	}
+}
+
+// TestSeveralError: the worst comes first, and names with the same fate are together.
+func TestSeveralError(t *testing.T) {
+	few := &locks.QuorumError{Op: "RENEW", Nodes: 3, Need: 2, Got: 1, Failed: []error{errors.New("n1 timeout")}}
+	failed := map[string]error{"a": few, "b": locks.ErrClosed, "c": &locks.NotOwnerError{Remaining: time.Second}, "d": few, "e\r\n": locks.ErrLost}
+	err := inOrder([]string{"a", "x", "b", "c", "d", "e\r\n"}, failed, "renewed")
+	const want = "-LOCKLOST e  : the lock is no longer held by this owner; what it protected may be compromised. NOTOWNER c: another owner holds the lock for 1000ms. " +
+		"NOQUORUM a, d: 1 of 3 answered, 2 needed: n1 timeout. ERR b: the lock service is closed. The other name was renewed\r\n"
+	if got := string(AppendError(nil, err)); got != want {
+		t.Errorf("got  %q\nwant %q", got, want)
 	}
 }

@@ -17,6 +17,9 @@ type Locker interface {
 	LockAsync(ctx context.Context, r locks.LockRequest, done func(locks.Decision, error))
 	Renew(context.Context, locks.RenewRequest) (time.Duration, error)
 	Unlock(context.Context, locks.UnlockRequest) (holdsLeft int, err error)
+	// RenewAll and UnlockAll do it for all names; a *locks.NamesError has those that failed.
+	RenewAll(ctx context.Context, names []locks.Key, r locks.RenewRequest) (time.Duration, error)
+	UnlockAll(ctx context.Context, names []locks.Key, r locks.UnlockRequest) (holdsLeft int, err error)
 	Undo(locks.Grant)
 }
 
