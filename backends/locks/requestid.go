@@ -110,12 +110,16 @@ func (s *Service) beginRequest(ctx context.Context, r *Attempt) (end func(), ref
 		return func() {}, refused, nil
 	}
 	if r.Wait <= 0 {
-		if place, waits := s.place(r.Whole(), r.Owner, r.Req); waits {
+		if place, waits := s.place(r); waits {
 			return nil, place, nil
 		}
 	}
 	began := s.store.Now()
-	end, err = s.requests.beginAll(ctx, r.sortedNames(), r.Owner, r.Req, r.Wait+duplicateWait)
+	if timeout := r.Wait + duplicateWait; len(r.Others) == 0 {
+		end, err = s.requests.begin(ctx, requestKey{false, r.Key, r.Owner, r.Req}, timeout)
+	} else {
+		end, err = s.requests.beginAll(ctx, r.sortedNames(), r.Owner, r.Req, timeout)
+	}
 	if errors.Is(err, errDuplicateRequest) { // the first still waits, so this one would have to wait as well
 		return nil, refused, nil
 	}
@@ -129,9 +133,27 @@ func (s *Service) beginRequest(ctx context.Context, r *Attempt) (end func(), ref
 	return end, refused, nil
 }
 
-// place is the answer to a request that waits here: who has the lock, and how many stand before it.
-func (s *Service) place(k Key, owner, req string) (refused Decision, waits bool) {
-	ahead, known, waits := s.waiting.Place(k, owner, req)
+// place is the answer to a request that waits here: who has the lock, and how many stand before it. One for several names is told of
+// the first in whose line it is not the next; else of the first that somebody has.
+func (s *Service) place(r *Attempt) (refused Decision, waits bool) {
+	if len(r.Others) == 0 {
+		return s.placeIn(r.Whole(), r)
+	}
+	for _, k := range r.sortedNames() {
+		at, stands := s.placeIn(k.Whole(), r)
+		if !stands {
+			continue
+		}
+		if at.Of = k.Whole(); !waits || refused.Waiters == 0 && (at.Waiters > 0 || refused.Holder == "" && at.Holder != "") {
+			refused, waits = at, true
+		}
+	}
+	return refused, waits
+}
+
+// placeIn is place for one line.
+func (s *Service) placeIn(line Key, r *Attempt) (refused Decision, waits bool) {
+	ahead, known, waits := s.waiting.Place(line, r.Owner, r.Req)
 	if waits {
 		refused, _ = s.refusal(known) // an error is no decision: who has it is not known
 		refused.Waiters = ahead

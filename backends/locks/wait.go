@@ -32,35 +32,56 @@ func (s *Service) lockWait(ctx context.Context, r Attempt) (Decision, error) {
 
 // join puts a request in line. The waiter is nil where the request is answered at once.
 func (s *Service) join(ctx context.Context, r Attempt) (*waiter, Decision, error) {
-	if r.Wait > s.options.MaxWait {
-		return nil, Decision{}, &MaxWaitError{Wait: r.Wait, Max: s.options.MaxWait}
+	if err := s.checkWait(&r); err != nil {
+		return nil, Decision{}, err
 	}
 	a, err := s.lockAtOnce(ctx, r)
-	var few *QuorumError
-	if a.Granted || r.Wait <= 0 || a.Why == Upgrade || (err != nil && !errors.As(err, &few)) {
+	if r.Wait <= 0 || settled(a, err) {
 		a.Waiters = s.waiting.Len(r.Whole())
 		return nil, a, err
 	}
-	owner := r.Owner
-	if r.Generated {
-		owner = ""
-	}
-	w, err := s.waiting.Join(r.Whole(), owner, r.Req, r.use(), &Waiting{Attempt: r})
-	if full := (*waitq.FullError)(nil); errors.As(err, &full) {
-		err = &QueueFullError{Max: full.Max}
-	}
+	w, err := s.waiting.Join(r.Whole(), r.lineOwner(), r.Req, r.use(), &Waiting{Attempt: r})
 	if err == nil && !w.First {
-		s.queued(r)
+		s.queued(&r)
 	}
-	return w, Decision{}, err
+	return w, Decision{}, queueFull(err)
+}
+
+func (s *Service) checkWait(r *Attempt) error {
+	if r.Wait > s.options.MaxWait {
+		return &MaxWaitError{Wait: r.Wait, Max: s.options.MaxWait}
+	}
+	return nil
+}
+
+// settled reports whether an answer ends a wait.
+func settled(a Decision, err error) bool {
+	few := (*QuorumError)(nil)
+	return a.Granted || a.Why == Upgrade || err != nil && !errors.As(err, &few)
+}
+
+// lineOwner is the owner under which a request stands in line.
+func (a *Attempt) lineOwner() string {
+	if a.Generated {
+		return ""
+	}
+	return a.Owner
+}
+
+// queueFull is the error of joining a line as callers know it.
+func queueFull(err error) error {
+	if full := (*waitq.FullError)(nil); errors.As(err, &full) {
+		return &QueueFullError{Max: full.Max}
+	}
+	return err
 }
 
 // queued tells of a request that waits.
-func (s *Service) queued(r Attempt) {
+func (s *Service) queued(r *Attempt) {
 	if r.Queue == nil {
 		return
 	}
-	if place, waits := s.place(r.Whole(), r.Owner, r.Req); waits {
+	if place, waits := s.place(r); waits {
 		r.Queue.Queued(place)
 	}
 }
@@ -178,11 +199,11 @@ func (s *Service) waitInLine(ctx context.Context, w *waiter) (d Decision, err er
 		a, err := s.askInLine(limit, w, r)
 		if errors.Is(err, waitq.ErrOvertaken) {
 			if first {
-				s.queued(r)
+				s.queued(&r)
 			}
 			continue
 		}
-		if few := (*QuorumError)(nil); err != nil && !errors.As(err, &few) {
+		if err != nil && settled(a, err) {
 			return s.unserved(ctx, w, err)
 		}
 		k := s.known(asked, a, err)
@@ -201,7 +222,7 @@ func (s *Service) waitInLine(ctx context.Context, w *waiter) (d Decision, err er
 		}
 		keepsOut = keepsOut || a.Why == Readers
 		if first {
-			s.queued(r)
+			s.queued(&r)
 		}
 	}
 }
@@ -239,7 +260,7 @@ func (s *Service) awaitTurn(ctx context.Context, w *waiter, r Attempt) (Decision
 		}
 		a, err := s.store.Acquire(ctx, r)
 		a.trigger = waitq.Reentry
-		if few := (*QuorumError)(nil); a.Granted || a.Why == Upgrade || (err != nil && !errors.As(err, &few)) {
+		if settled(a, err) {
 			return a, err
 		}
 	}

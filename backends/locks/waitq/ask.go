@@ -91,19 +91,19 @@ func (q *Queues[K, V]) Sleep(ctx context.Context, w *Waiter[K, V]) error {
 		if d <= 0 {
 			return ctx.Err()
 		}
-		if err := q.sleepFor(ctx, w, d); err != nil {
+		if err := q.sleepFor(ctx, w.wakeUps, d); err != nil {
 			return err
 		}
 	}
 }
 
-func (q *Queues[K, V]) sleepFor(ctx context.Context, w *Waiter[K, V], d time.Duration) error {
+func (q *Queues[K, V]) sleepFor(ctx context.Context, wakeUps <-chan struct{}, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
 		return nil
-	case <-w.wakeUps:
+	case <-wakeUps:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -116,31 +116,42 @@ func (q *Queues[K, V]) sleepFor(ctx context.Context, w *Waiter[K, V], d time.Dur
 func (q *Queues[K, V]) pause(w *Waiter[K, V]) (d time.Duration, head bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	l, now := w.line, q.opt.Now()
-	switch {
-	case l.head() != w:
+	if w.line.head() != w {
 		return 0, false
+	}
+	return q.headPause(w, q.opt.Now()), true
+}
+
+// headPause is pause for a head. The caller has mu.
+func (q *Queues[K, V]) headPause(w *Waiter[K, V], now time.Duration) time.Duration {
+	l := w.line
+	switch {
 	case w.offered:
-		return 0, true
+		return 0
 	case l.subscription.backOff(now) > 0:
-		return l.subscription.backOff(now), true
+		return l.subscription.backOff(now)
 	case l.woken, !l.known.Asked, l.freed(q.opt.Need):
-		return 0, true
+		return 0
 	}
 	q.watchLine(l)
 	if w.nextAsk == 0 { // what is known was told to the head before w
-		w.nextAsk = q.planAsk(w, now)
+		w.nextAsk = q.planAsk(&w.pace, &l.known, now)
 	}
 	if l.askAt != 0 {
-		return min(l.askAt, w.nextAsk) - now, true
+		return min(l.askAt, w.nextAsk) - now
 	}
-	return w.nextAsk - now, true
+	return w.nextAsk - now
+}
+
+// A pace is how often a head has asked, so that it asks less and less often.
+type pace struct {
+	polls    int // questions planned without a hint
+	failures int // questions in a row that ended with an error
 }
 
 // planAsk is when a head asks again without a hint: when the holder's lease is over, and now and
 // then before that, since a key may be freed without a hint.
-func (q *Queues[K, V]) planAsk(w *Waiter[K, V], now time.Duration) time.Duration {
-	k := &w.line.known
+func (q *Queues[K, V]) planAsk(w *pace, k *Known, now time.Duration) time.Duration {
 	if k.Err != nil {
 		w.failures++
 		return now + min(firstRetry<<min(w.failures-1, 10), longRetry)
@@ -186,10 +197,17 @@ func (q *Queues[K, V]) triggerOf(w *Waiter[K, V]) Trigger {
 	return Timer
 }
 
-// Asked notes the answer to w, the head, and plans when it asks again.
+// Asked notes the answer to w, the head, and plans when it asks again. If waiters that came before it are back, it is not the
+// head any more.
 func (q *Queues[K, V]) Asked(w *Waiter[K, V], k Known) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.tell(w, k)
+	q.stepBack(w)
+}
+
+// tell is Asked for a waiter that may go on as the head though others came before it. The caller has mu.
+func (q *Queues[K, V]) tell(w *Waiter[K, V], k Known) {
 	l := w.line
 	w.asking = false
 	l.known = k
@@ -197,7 +215,7 @@ func (q *Queues[K, V]) Asked(w *Waiter[K, V], k Known) {
 	if k.Elsewhere {
 		l.subscription.resetReleases()
 	}
-	w.nextAsk = q.planAsk(w, q.opt.Now())
+	w.nextAsk = q.planAsk(&w.pace, &l.known, q.opt.Now())
 	q.wakeOwner(l, k.Holder)
 	if k.Room {
 		q.letShare(l)
@@ -209,6 +227,11 @@ func (q *Queues[K, V]) Asked(w *Waiter[K, V], k Known) {
 func (q *Queues[K, V]) Shared(w *Waiter[K, V]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.share(w)
+	q.stepBack(w)
+}
+
+func (q *Queues[K, V]) share(w *Waiter[K, V]) {
 	w.asking = false
 	w.line.known = Known{}
 	q.letShare(w.line)
@@ -238,6 +261,10 @@ func (q *Queues[K, V]) Alone(k K) int {
 
 // letIn has a waiter ask though it may not be the head.
 func (q *Queues[K, V]) letIn(w *Waiter[K, V]) {
+	if w.group != nil {
+		w.group.letIn(w)
+		return
+	}
 	select {
 	case w.reenter <- struct{}{}:
 		q.resume(w)

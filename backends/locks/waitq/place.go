@@ -18,9 +18,12 @@ type place[K comparable] struct {
 	left   time.Duration
 }
 
-// keepPlace remembers the place of a waiter that leaves unserved. If there are too many places, that of the waiter which
+// keepPlace remembers the place of a waiter that leaves unserved, if it has an owner and a request. If there are too many places, that of the waiter which
 // left longest ago is dropped. The caller has mu.
 func (q *Queues[K, V]) keepPlace(w *Waiter[K, V]) {
+	if w.owner == "" || w.req == "" {
+		return
+	}
 	of := placeKey[K]{w.Key, w.owner, w.req}
 	q.dropPlace(of)
 	if q.placesByAge.Len() >= q.opt.Limit {
@@ -73,4 +76,17 @@ func (l *line[K, V]) insert(w *Waiter[K, V]) {
 		close(w.head)
 	}
 	l.waiters.insert(at, i, w)
+}
+
+// stepBack has a head that has asked go back behind those that came before it, so that the line is in order. The caller has mu.
+func (q *Queues[K, V]) stepBack(w *Waiter[K, V]) {
+	l := w.line
+	if second := l.waiters.second(); l.head() != w || second == nil || second.number > w.number {
+		return
+	}
+	l.waiters.remove(w)
+	at, i, _ := l.waiters.behind(w.number)
+	l.waiters.insert(at, i, w)
+	w.head, w.nextAsk = make(chan struct{}), 0
+	q.promote(l.head())
 }

@@ -135,7 +135,7 @@ func TestPlace_InFrontOfASleepingHead(t *testing.T) {
 	})
 }
 
-// TestPlace_BehindAHeadThatAsks: a head that is asking is not overtaken.
+// TestPlace_BehindAHeadThatAsks: a head that is asking is not overtaken before it is refused.
 func TestPlace_BehindAHeadThatAsks(t *testing.T) {
 	for name, begin := range map[string]func(q *Queues[string, *string], b *Waiter[string, *string]){
 		"asking": func(q *Queues[string, *string], b *Waiter[string, *string]) { q.Ask(b) },
@@ -154,6 +154,12 @@ func TestPlace_BehindAHeadThatAsks(t *testing.T) {
 			a = joinAs(t, q, "a", "1")
 			if got := standing(q); got != "bac" || !isHead(b) || isHead(a) {
 				t.Errorf("the line is %s; b is the head: %v; a is: %v", got, isHead(b), isHead(a))
+			}
+			if name == "asking" {
+				q.Asked(b, Known{Asked: true, Holder: "alice", Until: 2 * at})
+				if got := standing(q); got != "abc" || !isHead(a) || isHead(b) {
+					t.Errorf("b was refused; the line is %s; a is the head: %v; b is: %v", got, isHead(a), isHead(b))
+				}
 			}
 			q.Leave(b, true)
 			if !isHead(a) {

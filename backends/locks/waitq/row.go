@@ -34,6 +34,17 @@ func (r *row[K, V]) front() *Waiter[K, V] {
 	return r.parts[0].spots[0].waiter
 }
 
+// second is nil if there are fewer than two.
+func (r *row[K, V]) second() *Waiter[K, V] {
+	switch {
+	case r.n < 2:
+		return nil
+	case len(r.parts[0].spots) > 1:
+		return r.parts[0].spots[1].waiter
+	}
+	return r.parts[1].spots[0].waiter
+}
+
 // all are the waiters, the front first. The row must not change meanwhile.
 func (r *row[K, V]) all() iter.Seq[*Waiter[K, V]] {
 	return func(yield func(*Waiter[K, V]) bool) {

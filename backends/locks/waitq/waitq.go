@@ -14,8 +14,10 @@
 // goroutine until something happens to it. A waiter may Leave in every state.
 //
 // A waiter that leaves unserved, and comes back within two seconds with the same owner and request, gets its place
-// back. If that place is in front of a head that sleeps, this head waits for its turn again. A key that becomes free
+// back. If that place is in front of a head that sleeps, or is refused, this head waits for its turn again. A key that becomes free
 // while a waiter is away goes to the next in line.
+//
+// A waiter for several keys is a Group.
 //
 // The head is woken by Wake, by an offer of HandOver, and by hints. Hints come from sources, each of which
 // tells of the releases it has seen; while Need sources tell of a key, none of its releases is missed. A hint
@@ -124,6 +126,8 @@ type Waiter[K comparable, V any] struct {
 	owner   string        // empty: no other waiter has this owner
 	req     string        // id of the request; empty: the waiter has no place to come back to
 	number  uint64        // of its place: the first that came has the smallest
+	group   *Group[K, V]  // not nil: it is one of several of a Group
+	let     bool          // of a Group: it needs no turn
 	head    chan struct{} // closed when it becomes the head; a new channel when it is overtaken
 	reenter chan struct{} // told when its owner has the key already, or another that shares it; holds one
 	wakeUps chan struct{} // tells the head to look at its line; holds one
@@ -132,12 +136,11 @@ type Waiter[K comparable, V any] struct {
 	ownNext, ownLast *Waiter[K, V] // those of the same owner in the line, in a ring; nil without an owner
 
 	// of the head
-	trigger  Trigger       // of the last question
-	asking   bool          // it asks now or next, so nothing is offered to it
-	offered  bool          // an offer asks on its behalf
-	nextAsk  time.Duration // when it asks without a hint; 0: not planned
-	polls    int           // questions planned without a hint
-	failures int           // questions in a row that ended with an error
+	trigger Trigger       // of the last question
+	asking  bool          // it asks now or next, so nothing is offered to it
+	offered bool          // an offer asks on its behalf
+	nextAsk time.Duration // when it asks without a hint; 0: not planned
+	pace
 }
 
 // Trigger is what made the waiter ask last.
@@ -163,32 +166,44 @@ func (q *Queues[K, V]) Join(k K, owner, req string, use Use, v V) (*Waiter[K, V]
 	if q.waiters >= q.opt.Limit {
 		return nil, &FullError{Max: q.opt.Limit}
 	}
-	now := q.opt.Now()
-	l := q.lines[k]
+	w := &Waiter[K, V]{
+		Key: k, Value: v, Since: q.opt.Now(), use: use, owner: owner, req: req, number: q.number(placeKey[K]{k, owner, req}),
+		reenter: make(chan struct{}, 1), wakeUps: make(chan struct{}, 1),
+	}
+	w.First = q.enter(w)
+	w.asking = w.First
+	q.letWith(w)
+	return w, nil
+}
+
+// enter puts a waiter in its line, and reports whether it is alone there and may ask at once. The caller has mu.
+func (q *Queues[K, V]) enter(w *Waiter[K, V]) (first bool) {
+	l := q.lines[w.Key]
 	if l == nil {
-		l = &line[K, V]{key: k, released: make([]int64, q.opt.Sources)}
-		q.lines[k] = l
+		l = &line[K, V]{key: w.Key, released: make([]int64, q.opt.Sources)}
+		q.lines[w.Key] = l
 		q.attach(l)
 	}
-	w := &Waiter[K, V]{
-		Key: k, Value: v, Since: now, line: l, use: use, owner: owner, req: req, number: q.number(placeKey[K]{k, owner, req}),
-		head: make(chan struct{}), reenter: make(chan struct{}, 1), wakeUps: make(chan struct{}, 1),
-	}
+	w.line, w.head = l, make(chan struct{})
 	l.insert(w)
 	q.waiters++
-	if use == Alone {
+	if w.use == Alone {
 		l.alone++
 	}
 	q.addOwned(w)
-	if l.waiters.n == 1 {
-		w.First = l.subscription.backOff(now) <= 0
-		w.asking = w.First
-		close(w.head)
+	if l.waiters.n > 1 {
+		return false
 	}
-	if use == Sharing && l.alone == 0 && !l.known.Asked && !w.First { // those before it ask, and have not been refused
+	close(w.head)
+	return l.subscription.backOff(w.Since) <= 0
+}
+
+// letWith lets a waiter in that has joined a line of others that share the key with it: they ask, and have not been refused. The
+// caller has mu.
+func (q *Queues[K, V]) letWith(w *Waiter[K, V]) {
+	if l := w.line; w.use == Sharing && l.alone == 0 && !l.known.Asked && l.head() != w {
 		q.letIn(w)
 	}
-	return w, nil
 }
 
 // Leave takes a waiter out of its line. Unless it was served, it may come back to its place. Leave returns how many are
@@ -196,11 +211,16 @@ func (q *Queues[K, V]) Join(k K, owner, req string, use Use, v V) (*Waiter[K, V]
 func (q *Queues[K, V]) Leave(w *Waiter[K, V], served bool) (left int, unused bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	l := w.line
-	wasHead := l.head() == w
-	if !served && w.owner != "" && w.req != "" {
+	if !served {
 		q.keepPlace(w)
 	}
+	return q.remove(w), w.offered
+}
+
+// remove takes a waiter out of its line, and returns how many are left there. The caller has mu.
+func (q *Queues[K, V]) remove(w *Waiter[K, V]) (left int) {
+	l := w.line
+	wasHead := l.head() == w
 	l.waiters.remove(w)
 	q.waiters--
 	if w.use == Alone {
@@ -215,10 +235,18 @@ func (q *Queues[K, V]) Leave(w *Waiter[K, V], served bool) (left int, unused boo
 		if w.asking { // it left before it had the answer, so that nothing is known for its successor
 			l.known = Known{}
 		}
-		close(next.head)
-		q.resume(next)
+		q.promote(next)
 	}
-	return l.waiters.n, w.offered
+	return l.waiters.n
+}
+
+// promote tells a waiter that it is the head. The caller has mu.
+func (q *Queues[K, V]) promote(w *Waiter[K, V]) {
+	close(w.head)
+	if w.group != nil {
+		w.group.notify()
+	}
+	q.resume(w)
 }
 
 // head is nil if nobody is in line.

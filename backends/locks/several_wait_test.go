@@ -1,0 +1,394 @@
+package locks_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+)
+
+// waits is several with a wait.
+func waits(owner, names string, wait time.Duration) locks.LockRequest {
+	r := several(owner, names)
+	r.Wait = wait
+	return r
+}
+
+// inLines is wait for several names, when they stand in the lines of all but those that the owner has, which are named last.
+func inLines(t *testing.T, s *locks.Service, r locks.LockRequest, lines string) <-chan result {
+	t.Helper()
+	before := s.Lines().Total()
+	out := wait(t, s, r)
+	eventually(t, r.Owner+" stands in line", func() bool { return s.Lines().Total() == before+len(named(lines)) })
+	for _, k := range named(lines) {
+		if all := s.Waiters(k); all[len(all)-1].Owner != r.Owner {
+			t.Fatalf("in the line of %s stand %+v", k.Name, all)
+		}
+	}
+	return out
+}
+
+// grantingAll is granting for several names.
+func grantingAll(t *testing.T, c <-chan result, names string) []locks.Grant {
+	t.Helper()
+	r := granting(t, c)
+	got := all(r.Decision)
+	for i, k := range named(names) {
+		if got[i].Name != k.Name {
+			t.Errorf("granted %+v, not %s", got, names)
+		}
+	}
+	return got
+}
+
+// TestSeveralWait_InTurn: who waits for several names is served in its turn in all lines, and takes nothing before.
+func TestSeveralWait_InTurn(t *testing.T) {
+	onSeveral(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+		b := locks.Key{Name: "b"}
+		lock(t, s, locks.LockRequest{Key: b, Owner: "holder"})
+		early := inLine(t, s, "b", "early")
+		both := inLines(t, s, waits("both", "b a", time.Minute), "a b")
+		late := inLine2(t, s, "a", "late")
+		for name, ahead := range map[string]int{"a": 2, "b": 2} {
+			if n := s.Lines().Len(locks.Key{Name: name}); n != ahead {
+				t.Errorf("%d wait for %s", n, name)
+			}
+		}
+		if d := refused(t, s, "a", ""); d.Holder != "" || d.Waiters != 2 {
+			t.Errorf("a is %+v", d)
+		}
+		unlock(t, s, locks.UnlockRequest{Key: b, Owner: "holder"}, 0)
+		granting(t, early)
+		none(t, both, 20*time.Millisecond)
+		none(t, late, 20*time.Millisecond)
+		unlock(t, s, locks.UnlockRequest{Key: b, Owner: "early"}, 0)
+		grantingAll(t, both, "b a")
+		none(t, late, 20*time.Millisecond)
+		unlockAll(t, s, "both", "a b")
+		granting(t, late)
+		if n := s.Lines().Total(); n != 0 {
+			t.Errorf("%d are left in line", n)
+		}
+	})
+}
+
+// inLine2 is inLine where nobody needs to have been refused.
+func inLine2(t *testing.T, s *locks.Service, name, owner string) <-chan result {
+	t.Helper()
+	r := locks.LockRequest{Key: locks.Key{Name: name}, Owner: owner, TTL: 10 * time.Second, Wait: time.Minute}
+	n := s.Lines().Len(r.Key)
+	out := wait(t, s, r)
+	eventually(t, "one more waits", func() bool { return s.Lines().Len(r.Key) == n+1 })
+	return out
+}
+
+// TestSeveralWait_OneAfterTheOther: it waits for each name that is in the way, in the line of that name.
+func TestSeveralWait_OneAfterTheOther(t *testing.T) {
+	onSeveral(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+		s.Lines().SetPoll(time.Hour, time.Hour) // only what happens has it ask
+		names := strings.Fields("a b c d")
+		for _, n := range names {
+			lock(t, s, locks.LockRequest{Key: locks.Key{Name: n}, Owner: n})
+		}
+		all := inLines(t, s, waits("all", "d c b a", time.Minute), "a b c d")
+		for _, i := range rand.Perm(len(names)) {
+			none(t, all, 10*time.Millisecond)
+			unlock(t, s, locks.UnlockRequest{Key: locks.Key{Name: names[i]}, Owner: names[i]}, 0)
+		}
+		if r := granting(t, all); r.took > time.Minute {
+			t.Errorf("after %v", r.took)
+		}
+	})
+}
+
+// TestSeveralWait_HolderCrashed: it asks again when the lease of whoever is in the way ends.
+func TestSeveralWait_HolderCrashed(t *testing.T) {
+	onSeveral(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+		s.Lines().SetPoll(time.Hour, time.Hour)
+		lock(t, s, locks.LockRequest{Key: locks.Key{Name: "b"}, Owner: "crashed", TTL: 2 * time.Second})
+		lock(t, s, locks.LockRequest{Key: locks.Key{Name: "c"}, Owner: "crashed", TTL: 3 * time.Second})
+		if r := granting(t, inLines(t, s, waits("alice", "a b c", time.Minute), "a b c")); r.took < 2800*time.Millisecond {
+			t.Errorf("granted within the lease, after %v", r.took)
+		}
+	})
+}
+
+// TestSeveralWait_Deadline: when its time is over it is refused, and told which name is in the way; in no line it is left.
+func TestSeveralWait_Deadline(t *testing.T) {
+	onSeveral(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+		lock(t, s, locks.LockRequest{Key: locks.Key{Name: "b"}, Owner: "holder"})
+		first := waits("first", "c b a", 100*time.Millisecond)
+		for _, c := range []<-chan result{wait(t, s, first), wait(t, s, waits("second", "b a", 150*time.Millisecond))} {
+			r := <-c
+			if r.err != nil || r.Granted || r.Holder != "holder" || r.Of.Name != "b" || r.Remaining < 20*time.Second || r.took < 100*time.Millisecond {
+				t.Errorf("%+v, %v after %v", r.Decision, r.err, r.took)
+			}
+		}
+		if n := s.Lines().Total(); n != 0 {
+			t.Errorf("%d still wait", n)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		left := make(chan error, 1)
+		go func() {
+			_, err := s.Lock(ctx, waits("gone", "a b", time.Minute))
+			left <- err
+		}()
+		eventually(t, "it waits", func() bool { return s.Lines().Total() == 2 })
+		cancel()
+		if err := <-left; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		lock(t, s, locks.LockRequest{Key: locks.Key{Name: "a"}})
+	})
+}
+
+// TestSeveralWait_Limits: a request counts once for each line in which it stands.
+func TestSeveralWait_Limits(t *testing.T) {
+	onSeveral(t, locks.Options{MaxWait: time.Minute, MaxWaiters: 4}, func(t *testing.T, s *locks.Service) {
+		if _, err := s.Lock(t.Context(), waits("alice", "a b", time.Minute+1)); !errors.As(err, new(*locks.MaxWaitError)) {
+			t.Errorf("a wait over the longest: %v", err)
+		}
+		lock(t, s, locks.LockRequest{Key: locks.Key{Name: "b"}, Owner: "holder"})
+		alice := inLines(t, s, waits("alice", "a b c", time.Minute), "a b c")
+		if n := s.Stats().Waiting; n != 3 {
+			t.Errorf("%d wait", n)
+		}
+		var full *locks.QueueFullError
+		if _, err := s.Lock(t.Context(), waits("bob", "a b", time.Minute)); !errors.As(err, &full) || full.Max != 4 {
+			t.Errorf("over the limit: %v", err)
+		}
+		unlock(t, s, locks.UnlockRequest{Key: locks.Key{Name: "b"}, Owner: "holder"}, 0)
+		granting(t, alice)
+	})
+}
+
+// TestSeveralWait_Own: names that its owner has need no turn.
+func TestSeveralWait_Own(t *testing.T) {
+	onSeveral(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+		a, b := locks.Key{Name: "a"}, locks.Key{Name: "b"}
+		had := lock(t, s, locks.LockRequest{Key: a, Owner: "alice"})
+		other := inLine(t, s, "a", "other")
+		lock(t, s, locks.LockRequest{Key: b, Owner: "holder"})
+		alice := inLines(t, s, waits("alice", "a b", time.Minute), "b")
+		unlock(t, s, locks.UnlockRequest{Key: b, Owner: "holder"}, 0)
+		if got := grantingAll(t, alice, "a b"); got[0].Holds != 2 || got[0].Fence != had.Fence || got[1].Holds != 1 {
+			t.Errorf("%+v", got)
+		}
+		if got := lockAll(t, s, waits("alice", "b a", time.Minute)); got[0].Holds != 2 || got[1].Holds != 3 {
+			t.Errorf("all of them again: %+v", got)
+		}
+		none(t, other, 10*time.Millisecond)
+	})
+}
+
+// TestSeveralWait_OwnerGetsOne: when its owner gets one of the names meanwhile, it needs no turn for that.
+func TestSeveralWait_OwnerGetsOne(t *testing.T) {
+	onSeveral(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+		a, b := locks.Key{Name: "a"}, locks.Key{Name: "b"}
+		lock(t, s, locks.LockRequest{Key: a, Owner: "holder"})
+		one, other := inLine(t, s, "a", "alice"), inLine(t, s, "a", "other")
+		lock(t, s, locks.LockRequest{Key: b, Owner: "holder"})
+		both := inLines(t, s, waits("alice", "a b", time.Minute), "a b")
+		unlock(t, s, locks.UnlockRequest{Key: a, Owner: "holder"}, 0)
+		granting(t, one)
+		none(t, both, 10*time.Millisecond)
+		unlock(t, s, locks.UnlockRequest{Key: b, Owner: "holder"}, 0)
+		if got := grantingAll(t, both, "a b"); got[0].Holds != 2 || got[1].Holds != 1 {
+			t.Errorf("%+v", got)
+		}
+		none(t, other, 10*time.Millisecond)
+	})
+}
+
+// TestSeveralWait_OwnLapses: a name that its owner has lost is waited for without a line, and got when it is free.
+func TestSeveralWait_OwnLapses(t *testing.T) {
+	onSeveral(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+		a, b := locks.Key{Name: "a"}, locks.Key{Name: "b"}
+		lock(t, s, locks.LockRequest{Key: a, Owner: "alice"})
+		lock(t, s, locks.LockRequest{Key: b, Owner: "holder"})
+		alice := inLines(t, s, waits("alice", "a b", time.Minute), "b")
+		unlock(t, s, locks.UnlockRequest{Key: a, Owner: "alice"}, 0)
+		lock(t, s, locks.LockRequest{Key: a, Owner: "other"})
+		unlock(t, s, locks.UnlockRequest{Key: b, Owner: "holder"}, 0)
+		none(t, alice, 50*time.Millisecond)
+		lock(t, s, locks.LockRequest{Key: b, Owner: "next", TTL: 100 * time.Millisecond, Barge: true}) // b was not taken meanwhile
+		unlock(t, s, locks.UnlockRequest{Key: a, Owner: "other"}, 0)
+		grantingAll(t, alice, "a b")
+	})
+}
+
+// TestSeveralWait_NoReenter: a request that does not re-enter waits until its owner has given the name back.
+func TestSeveralWait_NoReenter(t *testing.T) {
+	onSeveral(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+		lock(t, s, locks.LockRequest{Key: locks.Key{Name: "b"}, Owner: "alice"})
+		r := waits("alice", "a b", time.Minute)
+		r.NoReenter = true
+		w := inLines(t, s, r, "a b")
+		none(t, w, 50*time.Millisecond)
+		unlock(t, s, locks.UnlockRequest{Key: locks.Key{Name: "b"}, Owner: "alice"}, 0)
+		for _, g := range grantingAll(t, w, "a b") {
+			if g.Holds != 1 {
+				t.Errorf("%+v", g)
+			}
+		}
+	})
+}
+
+// A queue is told of a request that waits.
+type queue struct {
+	told atomic.Pointer[locks.Decision]
+}
+
+func (q *queue) Queued(d locks.Decision) { q.told.Store(&d) }
+
+// TestSeveralWait_Place: a request that waits, sent again, is told its place; one that comes back has it again.
+func TestSeveralWait_Place(t *testing.T) {
+	onSeveral(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+		lock(t, s, locks.LockRequest{Key: locks.Key{Name: "c"}, Owner: "holder"})
+		early := inLine(t, s, "c", "early")
+		r := waits("alice", "a b c", time.Minute)
+		q := &queue{}
+		r.Req, r.Queue = "x", q
+		ctx, leave := context.WithCancel(t.Context())
+		left := make(chan error, 1)
+		go func() {
+			_, err := s.Lock(ctx, r)
+			left <- err
+		}()
+		eventually(t, "it is told that it waits", func() bool { return q.told.Load() != nil })
+		again := r
+		again.Wait = 0
+		sent, err := s.Lock(t.Context(), again)
+		for _, d := range []locks.Decision{*q.told.Load(), sent} {
+			if err != nil || d.Granted || d.Holder != "holder" || d.Waiters != 1 || d.Of.Name != "c" {
+				t.Errorf("its place is %+v, %v", d, err)
+			}
+		}
+		late := inLines(t, s, waits("late", "a c", time.Minute), "a c")
+		leave()
+		if err := <-left; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		back := wait(t, s, r)
+		eventually(t, "it is back", func() bool { return s.Lines().Len(locks.Key{Name: "b"}) == 1 })
+		var order []string
+		for _, w := range s.Waiters(locks.Key{Name: "c"}) {
+			order = append(order, w.Owner)
+		}
+		if !slices.Equal(order, []string{"early", "alice", "late"}) {
+			t.Errorf("the line is %v", order)
+		}
+		unlock(t, s, locks.UnlockRequest{Key: locks.Key{Name: "c"}, Owner: "holder"}, 0)
+		granting(t, early)
+		unlock(t, s, locks.UnlockRequest{Key: locks.Key{Name: "c"}, Owner: "early"}, 0)
+		grantingAll(t, back, "a b c")
+		none(t, late, 10*time.Millisecond)
+		unlockAll(t, s, "alice", "a b c")
+		granting(t, late)
+	})
+}
+
+// TestSeveralWait_SameRequestAtOnce: two copies of a request, which name the same things in another order, take them once.
+func TestSeveralWait_SameRequestAtOnce(t *testing.T) {
+	onSeveral(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+		lock(t, s, locks.LockRequest{Key: locks.Key{Name: "b"}, Owner: "holder"})
+		var copies []<-chan result
+		for i := range 6 {
+			r := waits("alice", []string{"a b c", "c b a"}[i%2], time.Minute)
+			r.Req = "x"
+			copies = append(copies, wait(t, s, r))
+		}
+		eventually(t, "one waits", func() bool { return s.Lines().Total() == 3 })
+		unlock(t, s, locks.UnlockRequest{Key: locks.Key{Name: "b"}, Owner: "holder"}, 0)
+		for _, c := range copies {
+			for _, g := range all(granting(t, c).Decision) {
+				if g.Holds != 1 {
+					t.Errorf("%+v", g)
+				}
+			}
+		}
+		unlockAll(t, s, "alice", "a b c")
+		if n := s.UnderWay(); n != 0 {
+			t.Errorf("%d requests are kept that nobody makes", n)
+		}
+	})
+}
+
+// TestSeveralWait_Readers: readers of several names come in together, a writer after them.
+func TestSeveralWait_Readers(t *testing.T) {
+	onSeveral(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+		lock(t, s, locks.LockRequest{Key: locks.Key{Name: "b"}, Owner: "holder"})
+		reads := func(owner, names string) locks.LockRequest {
+			r := waits(owner, names, time.Minute)
+			r.Shared = true
+			return r
+		}
+		r1 := inLines(t, s, reads("r1", "a b"), "a b")
+		r2 := inLines(t, s, reads("r2", "b c"), "b c")
+		w := inLines(t, s, waits("w", "a c", time.Minute), "a c")
+		unlock(t, s, locks.UnlockRequest{Key: locks.Key{Name: "b"}, Owner: "holder"}, 0)
+		grantingAll(t, r1, "a b")
+		grantingAll(t, r2, "b c")
+		none(t, w, 10*time.Millisecond)
+		for owner, names := range map[string]string{"r1": "a b", "r2": "b c"} {
+			if _, err := s.UnlockAll(t.Context(), named(names), locks.UnlockRequest{Owner: owner, Shared: true}); err != nil {
+				t.Error(err)
+			}
+		}
+		grantingAll(t, w, "a c")
+	})
+}
+
+// TestSeveralWait_NoDeadlock: many clients that want some of the same names each, in any order, all get them, and never two at once.
+func TestSeveralWait_NoDeadlock(t *testing.T) {
+	onSeveral(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+		const clients, rounds, names = 24, 4, 5
+		var has [names]atomic.Int64
+		var all sync.WaitGroup
+		for c := range clients {
+			all.Go(func() {
+				r := rand.New(rand.NewPCG(uint64(c), 2))
+				for round := range rounds {
+					mine := r.Perm(names)[:1+r.IntN(names)]
+					ask := locks.LockRequest{Owner: fmt.Sprint("client ", c), TTL: 50 * time.Second, Wait: 5 * time.Minute}
+					for _, i := range mine {
+						ask.Others = append(ask.Others, locks.Key{Name: fmt.Sprint(i)})
+					}
+					ask.Key, ask.Others = ask.Others[0], ask.Others[1:]
+					if r.IntN(2) == 0 {
+						ask.Req = fmt.Sprint(round)
+					}
+					d, err := s.Lock(t.Context(), ask)
+					if err != nil || !d.Granted {
+						t.Errorf("client %d: %+v, %v", c, d, err)
+						return
+					}
+					for _, i := range mine {
+						if n := has[i].Add(1); n != 1 {
+							t.Errorf("%d clients have %d", n, i)
+						}
+					}
+					time.Sleep(time.Duration(r.IntN(3)) * time.Millisecond)
+					for _, i := range mine {
+						has[i].Add(-1)
+					}
+					if left, err := s.UnlockAll(t.Context(), ask.Names(), locks.UnlockRequest{Owner: ask.Owner}); err != nil || left != 0 {
+						t.Errorf("client %d: %d are left, %v", c, left, err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		if n := s.Lines().Total(); n != 0 {
+			t.Errorf("%d are left in line", n)
+		}
+	})
+}
