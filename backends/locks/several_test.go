@@ -13,8 +13,7 @@ import (
 
 // onSeveral runs a test with Services whose Stores grant several names at once.
 func onSeveral(t *testing.T, o locks.Options, test func(t *testing.T, s *locks.Service)) {
-	t.Parallel()
-	inMemory(t, o, test) // TODO: also quorum
+	onLimiting(t, o, test)
 }
 
 // named are the keys of names like "a b c".
@@ -64,7 +63,7 @@ func TestSeveral_AllOrNone(t *testing.T) {
 				t.Errorf("%s is %+v", name, d)
 			}
 		}
-		d, err := s.Lock(t.Context(), several("bob", "x c b y"))
+		d, err := s.Lock(t.Context(), several("bob", "x b c y"))
 		if err != nil || d.Granted || d.Holder != "alice" || d.Of.Name != "b" || d.Remaining <= 29*time.Second {
 			t.Errorf("%+v, %v", d, err)
 		}
@@ -263,9 +262,9 @@ func TestSeveral_Session(t *testing.T) {
 		if n := c.Holds(); n != 0 {
 			t.Errorf("%d holds are kept", n)
 		}
-		r.Others[0].Name = "d"
-		if _, err := s.Lock(t.Context(), r); !errors.Is(err, locks.ErrSessionEnded) {
-			t.Errorf("after the end of the session: %v", err)
+		r.Key, r.Others = named("x")[0], named("y")
+		if d, err := s.Lock(t.Context(), r); !errors.Is(err, locks.ErrSessionEnded) {
+			t.Errorf("after the end of the session: %+v, %v", d, err)
 		}
 	})
 }

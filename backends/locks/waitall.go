@@ -38,8 +38,7 @@ func (s *Service) joinAll(ctx context.Context, r Attempt) (*group, Decision, err
 	if r.Wait <= 0 || len(l.keys) == 0 || l.mayRead {
 		a, err := s.store.Acquire(ctx, r)
 		if r.Wait <= 0 || settled(a, err) {
-			a.Waiters = s.waiting.Len(a.Of)
-			return nil, a, err
+			return nil, s.placed(a), err
 		}
 	}
 	if len(l.keys) == 0 { // its owner has lost a name
@@ -61,10 +60,16 @@ func (s *Service) serveAll(ctx context.Context, g *group) (Decision, error) {
 		err = ErrClosed
 	}
 	s.waiting.LeaveAll(g, a.Granted)
+	return s.placed(a), err
+}
+
+// placed is a Decision on several names with the name in the way, and how many wait for that.
+func (s *Service) placed(a Decision) Decision {
 	if !a.Granted {
+		a.Of = a.Of.Whole()
 		a.Waiters = s.waiting.Len(a.Of)
 	}
-	return a, err
+	return a
 }
 
 // waitInLines sleeps until it is the turn of a group in all lines, then asks the Store again and again, until all names are granted
