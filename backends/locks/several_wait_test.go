@@ -10,9 +10,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/memstore"
+	"github.com/lockproxy/lockproxy/backends/locks/waitq"
 )
 
 // waits is several with a wait.
@@ -344,6 +347,62 @@ func TestSeveralWait_Readers(t *testing.T) {
 			}
 		}
 		grantingAll(t, w, "a c")
+	})
+}
+
+// TestSeveralWait_NobodyOvertakes: a LOCK of several names that does not wait is refused while others wait for one of them, also at the
+// moment that is free; not if its owner has that name.
+func TestSeveralWait_NobodyOvertakes(t *testing.T) {
+	onSeveral(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+		free := locks.Key{Name: "free"}
+		lock(t, s, locks.LockRequest{Key: locks.Key{Name: "b"}, Owner: "holder"})
+		w, err := s.Lines().Join(free, "", "", waitq.Alone, &locks.Waiting{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		other := inLine(t, s, "b", "other")
+		for _, owner := range []string{"", "alice"} {
+			if d, err := s.Lock(t.Context(), several(owner, "x free a")); err != nil || d.Granted || d.Of != free || d.Waiters != 1 || d.Holder != "" {
+				t.Errorf("%+v, %v", d, err)
+			}
+			if d, err := s.Lock(t.Context(), several(owner, "x b a")); err != nil || d.Granted || d.Of.Name != "b" || d.Waiters != 1 || d.Holder != "holder" {
+				t.Errorf("%+v, %v", d, err)
+			}
+		}
+		s.Lines().Leave(w, false)
+		lockAll(t, s, several("holder", "x free b"))
+		none(t, other, 10*time.Millisecond)
+	})
+}
+
+// TestSeveralWait_Closed: who still waits when the Service ends is told so, and Run ends after that.
+func TestSeveralWait_Closed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		s, err := locks.New(memstore.New(time.Minute, func() time.Duration { return time.Since(began) + time.Hour }), locks.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.Run(ctx) }()
+		lock(t, s, locks.LockRequest{Key: locks.Key{Name: "b"}, Owner: "holder"})
+		var told []<-chan result
+		for _, owner := range []string{"first", "second"} {
+			told = append(told, inLines(t, s, waits(owner, "a b", time.Minute), "a b"))
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		for _, c := range told {
+			if r := <-c; !errors.Is(r.err, locks.ErrClosed) {
+				t.Errorf("%+v, %v", r.Decision, r.err)
+			}
+		}
+		if n := s.Lines().Total(); n != 0 {
+			t.Errorf("%d are left in line", n)
+		}
 	})
 }
 

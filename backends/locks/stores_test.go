@@ -42,26 +42,38 @@ func onLimiting(t *testing.T, o locks.Options, test func(t *testing.T, s *locks.
 	t.Parallel()
 	t.Run("quorum", func(t *testing.T) {
 		t.Parallel()
-		var nodes []*backends.Server
-		for _, n := range redistest.StartNodes(t, 3) {
-			srv, err := backends.Parse(n.Addr())
-			if err != nil {
-				t.Fatal(err)
-			}
-			nodes = append(nodes, srv)
-		}
-		st, err := quorum.New(quorum.Options{Options: voters.Options{Nodes: nodes, NodeTimeout: patient, Log: slog.New(slog.DiscardHandler)}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := serve(t, st, o)
-		eventually(t, "all nodes vote", func() bool { return s.Stats().Voting == len(nodes) })
+		_, s := serveOn(t, startNodes(t), o)
 		test(t, s)
 	})
 	t.Run("memory", func(t *testing.T) {
 		t.Parallel()
 		inMemory(t, o, test)
 	})
+}
+
+// startNodes starts three lock nodes.
+func startNodes(t *testing.T) (nodes []*backends.Server) {
+	t.Helper()
+	for _, n := range redistest.StartNodes(t, 3) {
+		srv, err := backends.Parse(n.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes = append(nodes, srv)
+	}
+	return nodes
+}
+
+// serveOn runs a Service on lock nodes, as a proxy does; several may run on the same ones.
+func serveOn(t *testing.T, nodes []*backends.Server, o locks.Options) (locks.Store, *locks.Service) {
+	t.Helper()
+	st, err := quorum.New(quorum.Options{Options: voters.Options{Nodes: nodes, NodeTimeout: patient, Log: slog.New(slog.DiscardHandler)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, st, o)
+	eventually(t, "all nodes vote", func() bool { return s.Stats().Voting == len(nodes) })
+	return st, s
 }
 
 // inMemory runs a test with a Service in memory, where time is virtual.
