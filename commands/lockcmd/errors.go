@@ -2,6 +2,7 @@ package lockcmd
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/resp"
@@ -47,6 +48,8 @@ func AppendError(b []byte, err error) []byte {
 		return resp.AppendError(b, "MAXWAIT "+maxWait.Error())
 	case errors.Is(err, locks.ErrOnlyReads):
 		return resp.AppendError(b, "LOCKLOST "+locks.ErrLost.Error()+"; it shares it, which is another lock: say SHARED for that")
+	case errors.Is(err, locks.ErrLost) && strings.HasPrefix(err.Error(), locks.ErrLost.Error()+": "):
+		return resp.AppendError(b, "LOCKLOST "+err.Error()) // it says why
 	case errors.Is(err, locks.ErrLost):
 		return resp.AppendError(b, "LOCKLOST "+locks.ErrLost.Error()+"; what it protected may be compromised")
 	}

@@ -56,6 +56,8 @@ func (c *Client) log(e event, what string, more ...slog.Attr) {
 	case errors.As(e.err, &full):
 		level, what = slog.LevelWarn, "too many waiters for locks"
 		more = append(more, slog.Int("max", full.Max))
+	case errors.Is(e.err, locks.ErrLost) && e.verb == "LOCKALL":
+		level, what = slog.LevelWarn, "lock lost: some names of a LOCKALL that is sent again were given back"
 	case errors.Is(e.err, locks.ErrLost):
 		level, what = slog.LevelWarn, "lock lost: lease ended before RENEW or UNLOCK"
 	case errors.As(e.err, &other):
