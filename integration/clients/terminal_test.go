@@ -122,6 +122,8 @@ func redisCLITerminal(t *testing.T, s *site) {
 			{"lock ", `lock name ttl \[OWNER owner\] \[FRESH\|NOREENTER\] \[SHARED\|PERMITS k\] \[WAIT time \[ASYNC\]`},
 			{"typed 0" + enter, `\r\n\(error\) ERR ttl .*\r\n` + prompt},
 			{"HELP UNLOCK" + enter, `UNLOCK name \[owner\] \[SHARED\] \[FENCE n\](?s:.*)Give a lock back(?s:.*)` + prompt},
+			{"lockall ", `lockall n name \[name \.\.\.\] ttl \[OWNER owner\] \[FRESH\|NOREENTER\] \[SHARED\]`},
+			{"2 a a 30s" + enter, `\r\n\(error\) ERR the name 'a' was given twice\r\n` + prompt},
 			{"LOCK typed 30s OWNER me" + enter, `\r\n1\) \(integer\) \d+\r\n2\) "me"\r\n(?s:.*)` + prompt},
 			{"LOCK typed 30s OWNER you" + enter, `\r\n\(nil\)\r\n` + prompt},
 			{"UNLOCK typed me" + enter, `\r\n\(integer\) 1\r\n` + prompt},
