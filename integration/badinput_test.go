@@ -68,6 +68,22 @@ var usageFaults = []struct{ command, word string }{
 	{"UNLOCK held REQ 1", "OWNER"},
 	{"UNLOCK held me REQ", "REQ"},
 	{"RENEW held 30s me REQ 1", "REQ"},
+	{"LOCKALL", "LOCKALL"},
+	{"LOCKALL 1 held", "LOCKALL"},
+	{"LOCKALL held free 30s", "number of names"},
+	{"LOCKALL 2 held 30s", "fewer"},
+	{"LOCKALL 65 held 30s", "64"},
+	{"LOCKALL 2 free free 30s", "twice"},
+	{`LOCKALL 2 free "" 30s`, "name"},
+	{"LOCKALL 2 free other 30s PERMITS 2", "PERMITS"},
+	{"LOCKALL 2 free other 30s OWNER me REQ 1 WAIT 1s ASYNC", "ASYNC"},
+	{"LOCKALL 2 free other 30s FRESH", "OWNER"},
+	{"LOCKALL 2 free other 30s ONLOSS CLOSE", "SESSION"},
+	{"RENEWALL 2 held 30s me", "ttl"},
+	{"RENEWALL 1 held 30s me FENCE 1", "FENCE"},
+	{"UNLOCKALL 1 held me FENCE 1", "FENCE"},
+	{"UNLOCKALL 1 held REQ 1", "OWNER"},
+	{"UNLOCKALL -1 held me", "number of names"},
 }
 
 // ttlFaults are leases that no verb accepts.
@@ -112,6 +128,8 @@ func TestBadInput(t *testing.T) {
 		refused("ttl", "LOCK", "held", ttl, "OWNER", "me")
 		refused("ttl", "LOCK", "free", ttl)
 		refused("ttl", "RENEW", "held", ttl, "me")
+		refused("ttl", "LOCKALL", "2", "free", "held", ttl)
+		refused("ttl", "RENEWALL", "1", "held", ttl, "me")
 	}
 	long := strings.Repeat("x", 64<<10+1)
 	refused("name", "LOCK", long, "30s")
@@ -150,7 +168,7 @@ func TestErrorTexts(t *testing.T) {
 	if v := c.Do(t, "LOCK", "job", "2m"); !strings.Contains(v.Text, "SESSION") || !strings.Contains(v.Text, "max-ttl") {
 		t.Errorf("over the maximum: %v names neither way out", v)
 	}
-	for verb, usage := range map[string]string{"LOCK": "LOCK name ttl", "RENEW": "RENEW name ttl", "UNLOCK": "UNLOCK name"} {
+	for verb, usage := range map[string]string{"LOCK": "LOCK name ttl", "RENEW": "RENEW name ttl", "UNLOCK": "UNLOCK name", "LOCKALL": "LOCKALL n name", "RENEWALL": "RENEWALL n name", "UNLOCKALL": "UNLOCKALL n name"} {
 		if v := c.Do(t, verb); !strings.Contains(v.Text, usage) {
 			t.Errorf("%s without arguments does not say %q: %v", verb, usage, v)
 		}
