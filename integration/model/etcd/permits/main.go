@@ -1,14 +1,14 @@
-// Command permits explores how many owners have a permit of a name in etcd at once, each with a reader's key of its own.
+// Command permits explores how many owners have a permit of a name in etcd at once. A permit is a reader's key and that of a seat, of which there are so
+// many as there may be permits.
 //
-// Each owner asks through a proxy of its own, which looks at the keys of all, asks for a permit where fewer others than there may be have one as
-// far as it has seen, renews it as long as it knows it to run, and gives it back. Who so says may read first, without a permit. A
-// question is done at any time after it was sent, perhaps twice, and its answer comes at any time after that, or never. Time is in ticks. Leases of
-// etcd, what is done late on a free name, and writers are those of the other models here.
+// Each owner asks through a proxy of its own, which looks at the seats, asks for one that is free or has been seen unchanged for a whole ttl,
+// renews it as long as it knows it to run, and gives it back. A question is done at any time after it was sent, perhaps twice, and its answer comes at
+// any time after that, or never. Keys are under leases of etcd, which end at any time after those of the owners. Time is in ticks. What is done late on a
+// free name, and writers, are those of the other models here.
 //
-// The promises:
+// The promise:
 //
-//	S: of the validities that owners of permits are told of, no more run at once than there are permits
-//	F: the fence of each permit is larger than all that were told of before
+//	S: the validities that owners of permits are told of do not run at once, if they have one seat
 //
 // Every rule is a flag; -broken NAME takes one away. The design is docs/decisions/0037.
 package main
@@ -16,35 +16,30 @@ package main
 import (
 	"flag"
 	"fmt"
-	"strings"
 
 	"github.com/lockproxy/lockproxy/integration/model/explore"
 )
 
 // Rules are what proxies do.
 type Rules struct {
-	Created bool // a permit is granted only if no key was created since those were read that were counted
-	Counted bool // one that has ended counts as well, unless it is removed in the same step
-	Same    bool // which is done only if it is as it was seen
-	Ended   bool // another's permit has ended when it was seen unchanged for a whole ttl, and not sooner
-	Kind    bool // the key of one who reads without a permit is removed before it has one
+	Seat  bool // a permit is granted only if its seat is as it was decided on
+	Clear bool // who gets the seat of one that has ended removes its key in the same step
+	Both  bool // a renewal writes the seat as well
+	Lease bool // the key and the seat are under one lease
+	Ended bool // another's permit has ended when its seat was seen unchanged for a whole ttl, and not sooner
 }
 
-func soundRules() Rules {
-	return Rules{Created: true, Counted: true, Same: true, Ended: true, Kind: true}
-}
+func soundRules() Rules { return Rules{Seat: true, Clear: true, Both: true, Lease: true, Ended: true} }
 
 // Config bounds a search.
 type Config struct {
 	Rules
-	Kinds                     string // an owner each: p wants a permit, r reads before
-	Permits, TTL, Ticks, Asks int
-	Renewals                  int
+	Owners, Seats, TTL, Ticks, Asks, Renewals int
 }
 
-const most = 3 // owners
-
 const (
+	most = 3 // owners, and seats
+
 	idle = 0
 	sent = 1
 	done = 2
@@ -56,34 +51,37 @@ const (
 )
 
 // A key is that of an owner; rev 0: there is none.
-type key struct{ rev, created, permit uint8 }
+type key struct{ rev, seat, lease uint8 }
+
+// A seat has the owner of the key that was written with it.
+type seat struct{ rev, owner uint8 }
 
 // A question is the one that a proxy has under way.
 type question struct {
-	phase, what, own, permit, at, began, ok, twice uint8
-	remove                                         [most]uint8 // others, as they were seen; 0: not this one
-	found                                          [most]key   // behind it
-	foundAt                                        uint8
+	phase, what, own, began, ok, twice uint8
+	seat, as                           uint8 // the one that it is about, and its revision as it was decided on
+	clear                              uint8 // the owner whose key is removed, counted from 1; 0: nobody's
+	mine                               key   // the own key behind it
+	found                              [most]seat
 }
 
 // A proxy is that of one owner.
 type proxy struct {
 	q      question
-	own    uint8 // its key as it knows it; 0: there is none
-	permit uint8 // that is one of a permit
-	runs   uint8 // until when it knows it to run
-	told   uint8 // the end of the validity; 0: it is none of a permit
-	seen   [most]key
-	since  [most]uint8 // when the other's was first seen so
-	looked uint8       // the revision of the last look; 0: there was none
+	own    key         // its key as it knows it
+	runs   uint8       // until when it knows it to run
+	told   uint8       // the end of the validity
+	seat   uint8       // of which it is
+	seen   [most]seat  // as it saw them last
+	since  [most]uint8 // and when first so
 	asks   uint8
 	renews uint8
 }
 
 type state struct {
 	now, rev uint8
-	fence    uint8 // the largest that was told
 	key      [most]key
+	seat     [most]seat
 	p        [most]proxy
 }
 
@@ -91,13 +89,13 @@ type step struct{ what string }
 
 // What must happen for a search to prove anything.
 const (
-	granted = "an owner has a permit"
-	reads   = "an owner reads without one"
-	renewed = "a lease is renewed"
-	instead = "one comes in the place of one that has ended"
-	beside  = "two have permits at once"
-	given   = "a permit is given back"
-	late    = "it has changed"
+	granted  = "an owner has a permit"
+	renewed  = "a lease is renewed"
+	instead  = "one comes in the place of one that has ended"
+	beside   = "two have permits at once"
+	given    = "a permit is given back"
+	vanished = "a lease of etcd ends"
+	late     = "it has changed"
 )
 
 func (c *Config) search(limit int) explore.Result {
@@ -110,7 +108,8 @@ func (c *Config) search(limit int) explore.Result {
 				t.now++
 				out(t, step{"time goes on"}, "")
 			}
-			for i := range c.Kinds {
+			for i := range c.Owners {
+				c.leases(s, i, func(t state) { out(t, step{vanished}, "") })
 				c.proxy(s, i, func(t state, what, broken string) { out(t, step{what}, broken) })
 			}
 		},
@@ -118,27 +117,19 @@ func (c *Config) search(limit int) explore.Result {
 			if by == nil {
 				by = &step{"start"}
 			}
-			return fmt.Sprintf("%-46s %2d keys %v, %+v", by.what, s.now, s.key[:len(c.Kinds)], s.p[:len(c.Kinds)])
+			return fmt.Sprintf("%-46s %2d keys %v, seats %v, %+v", by.what, s.now, s.key[:c.Owners], s.seat[:c.Seats], s.p[:c.Owners])
 		},
 		Count: func(by step) string { return by.what },
 	}, limit)
 }
 
-// asks is how many LOCKs an owner sends.
-func (c *Config) asks(i int) int {
-	if c.Kinds[i] == 'r' {
-		return c.Asks + 1
-	}
-	return c.Asks
-}
-
 // canonical forgets what makes no difference any more.
 func (c *Config) canonical(s state) state {
 	long := s.now - min(s.now, uint8(c.TTL)) // a whole ttl ago
-	for i := range c.Kinds {
+	for i := range c.Owners {
 		p := &s.p[i]
 		if p.told <= s.now {
-			p.told = 0
+			p.told, p.seat = 0, 0
 		}
 		if p.runs <= s.now {
 			p.runs = 0
@@ -146,19 +137,41 @@ func (c *Config) canonical(s state) state {
 		if p.q.phase != idle {
 			p.q.began = max(p.q.began, long)
 		}
-		if int(p.asks) == c.asks(i) {
-			p.seen, p.since, p.looked = [most]key{}, [most]uint8{}, 0
+		if int(p.asks) == c.Asks {
+			p.seen, p.since = [most]seat{}, [most]uint8{}
 		}
 		for j := range p.since {
-			if p.seen[j].permit == 0 {
+			if p.since[j] = max(p.since[j], long); p.seen[j].rev == 0 {
 				p.since[j] = 0
 			}
-			if p.since[j] != 0 {
-				p.since[j] = max(p.since[j], long)
-			}
 		}
+		s.key[i].lease = max(s.key[i].lease, min(s.now, s.key[i].lease*uint8(c.Ticks))) // it may end now
 	}
 	return s
+}
+
+// leases of etcd end.
+func (c *Config) leases(s *state, i int, out func(t state)) {
+	k := s.key[i]
+	if k.rev == 0 || s.now < k.lease {
+		return
+	}
+	t := *s
+	t.key[i] = key{}
+	t.free(k)
+	out(t)
+	if !c.Lease {
+		t = *s
+		t.free(k)
+		out(t)
+	}
+}
+
+// free removes the seat that was written with a key.
+func (s *state) free(k key) {
+	if s.seat[k.seat].rev == k.rev {
+		s.seat[k.seat] = seat{}
+	}
 }
 
 func (c *Config) proxy(s *state, i int, out func(t state, what, broken string)) {
@@ -171,14 +184,14 @@ func (c *Config) proxy(s *state, i int, out func(t state, what, broken string)) 
 		q := &t.p[i].q
 		what := "etcd does what it was asked"
 		if c.do(&t, i) {
-			if q.ok = 1; q.remove != [most]uint8{} {
+			if q.ok = 1; q.clear != 0 {
 				what = instead
 			}
 		}
-		q.phase, q.found, q.foundAt = done, t.key, t.rev
+		q.phase, q.mine, q.found = done, t.key[i], t.seat
 		out(t, what, "")
 	case done:
-		if p.q.twice == 0 && p.q.what != looks && !(p.q.ok == 1 && p.q.own == 0) { // that is marked
+		if p.q.twice == 0 && p.q.what != looks && !(p.q.what == locks && p.q.ok == 1 && p.q.own == 0) { // that is marked
 			t := *s
 			t.p[i].q.twice = 1
 			c.do(&t, i)
@@ -196,90 +209,59 @@ func (c *Config) ask(s *state, i int, out func(t state, what, broken string)) {
 	p := &s.p[i]
 	send := func(q question, what string, change func(*proxy)) {
 		t := *s
-		q.phase, q.own, q.began = sent, p.own, s.now
+		q.phase, q.own, q.began = sent, p.own.rev, s.now
 		t.p[i].q = q
 		change(&t.p[i])
 		out(t, what, "")
 	}
-	nothing := func(*proxy) {}
-	if int(p.asks) < c.asks(i) {
-		send(question{what: looks}, "a proxy looks", nothing)
-	}
-	switch {
-	case p.runs <= s.now && int(p.asks) < c.asks(i) && c.Kinds[i] == 'r' && p.asks == 0:
-		send(question{what: locks}, "an owner asks to read", func(n *proxy) { n.asks++ })
-	case p.runs <= s.now && int(p.asks) < c.asks(i) && p.own != 0 && p.permit == 0 && c.Kind:
-		send(question{what: ends}, "a reader's key is removed", nothing)
-	case int(p.asks) < c.asks(i) && (p.runs <= s.now || p.permit == 0 && !c.Kind):
-		if q := (question{what: locks, permit: 1, at: p.looked}); c.room(s, i, &q) {
+	runs := p.own.rev != 0 && p.runs > s.now
+	if int(p.asks) < c.Asks {
+		send(question{what: looks}, "a proxy looks", func(*proxy) {})
+		for j := range c.Seats {
+			was := p.seen[j]
+			ended := s.now >= p.since[j]+uint8(c.TTL) || !c.Ended && s.now > p.since[j]
+			if runs || was.rev != 0 && !ended {
+				continue
+			}
+			q := question{what: locks, seat: uint8(j), as: was.rev}
+			if was.rev != 0 && int(was.owner) != i && c.Clear {
+				q.clear = was.owner + 1
+			}
 			send(q, "an owner asks for a permit", func(n *proxy) { n.asks++ })
 		}
 	}
-	if p.own == 0 || p.runs <= s.now {
+	if !runs {
 		return
 	}
 	if int(p.renews) < c.Renewals {
-		send(question{what: renews, permit: p.permit}, "a proxy renews", func(n *proxy) { n.renews++ })
+		send(question{what: renews, seat: p.own.seat}, "a proxy renews", func(n *proxy) { n.renews++ })
 	}
-	send(question{what: ends}, "an owner gives back", func(n *proxy) { n.told, n.runs = 0, 0 })
-}
-
-// room reports whether there is a permit, and has the question remove those that have ended, if it must.
-func (c *Config) room(s *state, i int, q *question) bool {
-	p := &s.p[i]
-	all, ended := 0, 0
-	for j, k := range p.seen {
-		if j == i || k.permit == 0 {
-			continue
-		}
-		all++
-		if s.now >= p.since[j]+uint8(c.TTL) || !c.Ended && s.now > p.since[j] {
-			ended++
-		}
-	}
-	if all-ended >= c.Permits {
-		return false
-	}
-	for j, k := range p.seen {
-		if all < c.Permits || !c.Counted {
-			break
-		}
-		if j != i && k.permit != 0 && (s.now >= p.since[j]+uint8(c.TTL) || !c.Ended && s.now > p.since[j]) {
-			q.remove[j] = k.rev
-			all--
-		}
-	}
-	return true
+	send(question{what: ends, seat: p.own.seat}, "an owner gives back", func(n *proxy) { n.told, n.runs = 0, 0 })
 }
 
 // do has etcd do a question.
 func (c *Config) do(s *state, i int) bool {
 	q := &s.p[i].q
-	if q.what == looks {
+	switch was := s.key[i]; {
+	case q.what == looks:
 		return true
-	}
-	if s.key[i].rev != q.own {
+	case was.rev != q.own, q.what == locks && c.Seat && s.seat[q.seat].rev != q.as:
 		return false
-	}
-	for j, k := range s.key {
-		if q.permit != 0 && q.what == locks && c.Created && k.created > q.at || c.Same && q.remove[j] != 0 && q.remove[j] != k.rev {
-			return false
-		}
+	case q.what == ends:
+		s.rev++
+		s.key[i] = key{}
+		s.free(was)
+		return true
+	case q.what == locks && was.rev != 0:
+		s.free(was)
 	}
 	s.rev++
-	if q.what == ends {
-		s.key[i] = key{}
-		return true
+	if q.what == locks || c.Both {
+		s.seat[q.seat] = seat{s.rev, uint8(i)}
 	}
-	k := key{rev: s.rev, created: s.rev, permit: q.permit}
-	if q.own != 0 {
-		k.created = s.key[i].created
-	}
-	s.key[i] = k
-	for j, rev := range q.remove {
-		if rev != 0 {
-			s.key[j] = key{}
-		}
+	s.key[i] = key{s.rev, q.seat, q.began + uint8(c.TTL)}
+	if q.clear != 0 {
+		s.key[q.clear-1] = key{}
 	}
 	return true
 }
@@ -289,16 +271,15 @@ func (c *Config) answer(s *state, i int, out func(t state, what, broken string))
 	t := *s
 	p, q := &t.p[i], s.p[i].q
 	p.q = question{}
-	if q.ok == 0 || q.what == looks {
-		for j, k := range q.found {
-			if j != i && (k != p.seen[j] || p.looked == 0) {
-				p.seen[j], p.since[j] = k, s.now
-			}
+	for j, x := range q.found {
+		if x != p.seen[j] {
+			p.seen[j], p.since[j] = x, s.now
 		}
-		p.looked = q.foundAt
-		if mine := q.found[i]; mine.rev != p.own {
-			p.own, p.permit, p.runs = mine.rev, mine.permit, 0
-			if mine.rev != 0 { // another one wrote it
+	}
+	if q.ok == 0 || q.what == looks {
+		if q.mine != p.own {
+			p.own, p.runs = q.mine, 0
+			if q.mine.rev != 0 { // another one wrote it
 				p.runs = s.now + uint8(c.TTL)
 			}
 		}
@@ -309,74 +290,48 @@ func (c *Config) answer(s *state, i int, out func(t state, what, broken string))
 		out(t, what, "")
 		return
 	}
-	if q.what == ends {
-		p.own, p.permit, p.runs = 0, 0, 0
+	p.own, p.runs = q.mine, s.now+uint8(c.TTL)
+	until := q.began + uint8(c.TTL)
+	switch {
+	case q.what == ends:
 		out(t, given, "")
 		return
-	}
-	p.own, p.permit, p.runs = q.found[i].rev, q.permit, s.now+uint8(c.TTL)
-	for j, rev := range q.remove {
-		if rev != 0 {
-			p.seen[j], p.since[j] = key{}, s.now
-		}
-	}
-	until := q.began + uint8(c.TTL)
-	if until <= s.now {
+	case until <= s.now:
 		out(t, "it came too late", "")
 		return
 	}
-	if q.permit == 0 {
-		what := reads
-		if q.what == renews {
-			what = renewed
-		}
-		out(t, what, "")
-		return
-	}
-	p.told = until
+	p.told, p.seat = until, q.seat
 	what, broken := renewed, ""
 	if q.what == locks {
 		what = granted
-		if q.own == 0 && q.found[i].rev <= s.fence && q.at >= s.fence {
-			broken = "F: a fence is no larger than one that was told before"
+	}
+	for j := range c.Owners {
+		if o := &t.p[j]; j != i && o.told > s.now {
+			if what = beside; o.seat == p.seat {
+				broken = "S: two have a permit with one seat"
+			}
 		}
-		t.fence = max(t.fence, q.found[i].rev)
-	}
-	n := 0
-	for j := range t.p {
-		if t.p[j].told > s.now {
-			n++
-		}
-	}
-	if n == 2 {
-		what = beside
-	}
-	if n > c.Permits {
-		broken = "S: more have permits than there are"
 	}
 	out(t, what, broken)
 }
 
 func rulesOf(r *Rules) []explore.Rule {
 	return []explore.Rule{
-		{Name: "created", About: "a permit is granted only if no key was created since those were read that were counted", Take: func() { r.Created = false }},
-		{Name: "counted", About: "one that has ended counts as well, unless it is removed in the same step", Take: func() { r.Counted = false }},
-		{Name: "same", About: "which is done only if it is as it was seen", Take: func() { r.Same = false }},
-		{Name: "ended", About: "another's permit has ended when it was seen unchanged for a whole ttl, and not sooner", Take: func() { r.Ended = false }},
-		{Name: "kind", About: "the key of one who reads without a permit is removed before it has one", Take: func() { r.Kind = false }},
+		{Name: "seat", About: "a permit is granted only if its seat is as it was decided on", Take: func() { r.Seat = false }},
+		{Name: "clear", About: "who gets the seat of one that has ended removes its key in the same step", Take: func() { r.Clear = false }},
+		{Name: "both", About: "a renewal writes the seat as well", Take: func() { r.Both = false }},
+		{Name: "lease", About: "the key and the seat are under one lease", Take: func() { r.Lease = false }},
+		{Name: "ended", About: "another's permit has ended when its seat was seen unchanged for a whole ttl, and not sooner", Take: func() { r.Ended = false }},
 	}
 }
 
 func main() {
 	c := Config{Rules: soundRules()}
-	flag.StringVar(&c.Kinds, "kinds", "pp", "an owner each, three at most: p wants a permit, r reads before")
-	flag.IntVar(&c.Permits, "permits", 1, "that there are")
+	flag.IntVar(&c.Owners, "owners", 2, "who want a permit, three at most")
+	flag.IntVar(&c.Seats, "seats", 1, "that there are, three at most")
 	flag.IntVar(&c.TTL, "ttl", 2, "of the locks, in ticks")
 	flag.IntVar(&c.Ticks, "ticks", 5, "that time goes on")
-	flag.IntVar(&c.Asks, "asks", 1, "LOCKs of each owner, to read not counted")
+	flag.IntVar(&c.Asks, "asks", 1, "LOCKs of each owner")
 	flag.IntVar(&c.Renewals, "renewals", 1, "of each owner")
-	explore.Main(rulesOf(&c.Rules), func(limit int) explore.Result {
-		c.Kinds = strings.TrimSpace(c.Kinds)[:min(most, len(c.Kinds))]
-		return c.search(limit)
-	})
+	explore.Main(rulesOf(&c.Rules), c.search)
 }
