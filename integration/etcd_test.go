@@ -45,11 +45,11 @@ func TestEtcd_Verbs(t *testing.T) {
 	}
 }
 
-// TestEtcd_Shared: what is said of readers and writers holds for locks in etcd, too, but that readers do not share a fence.
+// TestEtcd_Shared: what is said of readers, writers and permits holds for locks in etcd, too, but that readers do not share a fence.
 func TestEtcd_Shared(t *testing.T) {
 	t.Parallel()
 	r, _ := startEtcdRig(t, 1, 2, "--node-timeout", "5s")
-	for _, sc := range sharedScripts {
+	for _, sc := range slices.Concat(sharedScripts, permitScripts) {
 		sc = fencesApart(sc)
 		t.Run(sc.name, func(t *testing.T) {
 			t.Parallel()

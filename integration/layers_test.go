@@ -104,7 +104,7 @@ var drawing = []room{
 	{pkg: "backends/locks/memstore",
 		ours: []string{"backends/locks"}},
 	{pkg: "backends/locks/etcd",
-		ours:   []string{"backends/glob", "backends/locks", "backends/metrics"},
+		ours:   []string{"backends/glob", "backends/locks", "backends/locks/seats", "backends/metrics"},
 		theirs: []string{"github.com/hashicorp/golang-lru/v2"}},
 	{pkg: "backends/locks/quorum",
 		ours:   []string{"backends/locks", "backends/locks/voters", "backends/locks/inflight", "backends/locks/nodekeys", "backends/locks/seats", "backends/locks/tally", "backends/metrics", "scripts"},

@@ -147,9 +147,9 @@ func TestPermits_OnOneNode(t *testing.T) {
 
 // TestPermits_InLine: who waits for a permit gets it first come, first served, one for each that is given back, through
 // whichever proxy.
-func TestPermits_InLine(t *testing.T) {
-	t.Parallel()
-	r := startRig(t, 3, 2, "--node-timeout", "2s")
+func TestPermits_InLine(t *testing.T) { onNodesAndEtcd(t, 2, testPermitsInLine) }
+
+func testPermitsInLine(t *testing.T, r *rig) {
 	holder := redistest.Open(t, r.addr())
 	for i := range 3 {
 		wantGrant(t, holder.Do(t, "LOCK", "job", "30s", "OWNER", fmt.Sprint("h", i), "PERMITS", "3"))

@@ -15,7 +15,7 @@ func permit(owner string, permits int, wait time.Duration) locks.LockRequest {
 
 // TestPermits_AsManyAsThereAre, whatever the Store: neither more nor fewer.
 func TestPermits_AsManyAsThereAre(t *testing.T) {
-	onLimiting(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+	onEach(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		first := permit("p0", 3, 0)
 		first.TTL = 20 * time.Second
 		last := lock(t, s, first)
@@ -51,7 +51,7 @@ func TestPermits_AsManyAsThereAre(t *testing.T) {
 // TestPermits_InLine: those who wait get permits in their order, two at once if two are given back at once, and nobody overtakes
 // them but who needs no permit.
 func TestPermits_InLine(t *testing.T) {
-	onLimiting(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+	onEach(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		for i := range 2 {
 			lock(t, s, permit(fmt.Sprint("h", i), 2, 0))
 		}

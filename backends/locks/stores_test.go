@@ -20,9 +20,14 @@ import (
 // patient is a node timeout for tests that are not about time: this machine may be busy.
 const patient = 5 * time.Second
 
-// onEach runs a test with a Service on each Store: those of onLimiting, and a real etcd.
+// onEach runs a test with a Service on each Store: on three real lock nodes, on a real etcd, and in memory, where time is virtual.
 func onEach(t *testing.T, o locks.Options, test func(t *testing.T, s *locks.Service)) {
-	onLimiting(t, o, test)
+	t.Parallel()
+	t.Run("quorum", func(t *testing.T) {
+		t.Parallel()
+		_, s := serveOn(t, startNodes(t), o)
+		test(t, s)
+	})
 	t.Run("etcd", func(t *testing.T) {
 		t.Parallel()
 		target, err := etcd.Parse(redistest.EtcdURL(redistest.StartEtcd(t, 1), ""))
@@ -34,16 +39,6 @@ func onEach(t *testing.T, o locks.Options, test func(t *testing.T, s *locks.Serv
 			t.Fatal(err)
 		}
 		test(t, serve(t, st, o))
-	})
-}
-
-// onLimiting runs a test with Services whose Stores know permits: on three real lock nodes, and in memory, where time is virtual.
-func onLimiting(t *testing.T, o locks.Options, test func(t *testing.T, s *locks.Service)) {
-	t.Parallel()
-	t.Run("quorum", func(t *testing.T) {
-		t.Parallel()
-		_, s := serveOn(t, startNodes(t), o)
-		test(t, s)
 	})
 	t.Run("memory", func(t *testing.T) {
 		t.Parallel()

@@ -184,7 +184,7 @@ func TestLockAsync_ParkedIsServed(t *testing.T) {
 
 // TestWaiters_ToRead: of who waits it is said whether that is to read, or for which permit.
 func TestWaiters_ToRead(t *testing.T) {
-	onLimiting(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+	onEach(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		lock(t, s, locks.LockRequest{Owner: "holder"})
 		writer := inLine(t, s, "job", "writer")
 		reader := wait(t, s, locks.LockRequest{Key: job, Owner: "reader", TTL: 10 * time.Second, Wait: time.Minute, Shared: true})

@@ -15,6 +15,8 @@ type acquisition struct {
 	id  string // of the hold
 	tag string // of the request; empty: it has none
 
+	guess int // the seat that may be free, with Permits
+
 	// by the last call of decide
 	decision locks.Decision
 	was      *view // what the grant drops; nil: nothing
@@ -24,25 +26,22 @@ type acquisition struct {
 
 var errLate = errors.New("answered after the lease had ended")
 
-// errPermits is the answer to a LOCK that would share a name with a limit.
-var errPermits = errors.New("etcd keeps no locks with PERMITS yet: they need lock nodes, see lock-store")
-
 // Acquire implements locks.Store.
 func (s *Store) Acquire(ctx context.Context, r locks.Attempt) (locks.Decision, error) {
 	if err := ctx.Err(); err != nil {
 		return locks.Decision{}, err
 	}
-	if r.Permits > 0 {
-		return locks.Decision{}, errPermits
-	}
 	a := &acquisition{Attempt: r, id: s.opts.Random.ID()}
 	if r.Req != "" {
 		a.tag = tagOf(locks.Holder{Key: r.Key, Owner: r.Owner}, r.Req)
 	}
+	if r.Permits > 0 {
+		a.guess = s.seats.Pick(r.Key, r.Permits, s.opts.Random.Int)
+	}
 	if r.Fresh || r.Replaces != nil {
 		defer s.busy.begin(r.Key)()
 	}
-	q := question{op: "LOCK", key: r.Key, owner: r.Owner, tag: a.tag, ttl: r.TTL, beside: true}
+	q := question{op: "LOCK", key: r.Key, owner: r.Owner, tag: a.tag, ttl: r.TTL, beside: true, seats: r.Permits > 0}
 	d, err := s.change(ctx, q, func(v *view) (*write, error) {
 		w, err := a.decide(v)
 		if w != nil {
@@ -81,6 +80,10 @@ func (a *acquisition) decide(v *view) (*write, error) {
 		held && a.NoReenter && !same:
 		a.decision = v.refusal()
 		return nil, nil
+	case mine && a.Permits > 0 && v.rec.Seat == 0 && (same || !a.Fresh):
+		a.decision = v.refusal()
+		a.decision.Why = locks.Upgrade
+		return nil, nil
 	case mine && !same && !replaces && !a.Fresh && v.count() >= locks.MaxHolds:
 		return nil, &locks.HoldsError{Max: locks.MaxHolds}
 	}
@@ -94,7 +97,10 @@ func (a *acquisition) decide(v *view) (*write, error) {
 	}
 	w := &write{
 		rec:  &record{Owner: []byte(a.Owner), Info: []byte(a.Info), Open: a.Open, Since: h.Taken, Holds: []hold{h}},
-		need: a.TTL, moved: []string{a.id}, granted: !a.Generated, newcomer: !mine,
+		need: a.TTL, moved: []string{a.id}, granted: !a.Generated, newcomer: !mine || a.Permits > 0,
+	}
+	if a.Permits > 0 && !a.sit(v, w) {
+		return nil, nil
 	}
 	if held {
 		a.was = v

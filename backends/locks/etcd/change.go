@@ -27,6 +27,7 @@ type question struct {
 	ttl   time.Duration // of the lease; bounds how long it may take
 
 	beside bool // it sees who has the name in the other way, to read it or for itself
+	seats  bool // and who has permits
 }
 
 // A write is what a change is to store. The fields Op of the values, and once, are set when it is sent.
@@ -41,6 +42,7 @@ type write struct {
 	cut     *cutNote // tell sessions
 
 	newcomer bool        // its owner does not have the lock: it must be kept apart from those beside it
+	taken    *view       // the seat that it takes, as it was; nil: it takes none
 	ended    []locks.Key // what it removes of those, since they have ended
 
 	once []byte // the key that marks it as done or refused, if the name was free; nil: it was not
@@ -130,6 +132,7 @@ func (s *Store) changed(q question, before *view, w *write, d *done, revision in
 	for _, k := range w.ended {
 		s.memory.learn(k, nil, 0, revision, nil, nil)
 	}
+	s.noteSeat(q.key, before, w)
 	for _, h := range d.view.holds {
 		if contains(w.moved, h.ID) {
 			s.expireAt(q.key, h)
@@ -171,6 +174,7 @@ func (s *Store) transaction(ctx context.Context, q question, v *view, w *write, 
 	} else {
 		t.Success = append(t.Success, requestOp{Delete: &deleteRequest{Key: k.lock(q.key)}})
 	}
+	s.putSeat(q, v, w, &t)
 	if w.once = nil; v.mod == 0 && w.rec != nil {
 		w.once = k.once(s.opts.Random.ID())
 		mark := requestOp{Put: &putRequest{Key: w.once, Value: []byte{}, Lease: t.Success[0].Put.Lease}}

@@ -21,6 +21,7 @@ type record struct {
 	Owner []byte `json:"owner"`
 	Info  []byte `json:"info,omitempty"`
 	Open  bool   `json:"open,omitempty"`  // the lease has no end
+	Seat  int    `json:"seat,omitempty"`  // of a permit, counted from 1; 0: it is none
 	Base  int64  `json:"base"`            // the fence is this plus the revision of the grant
 	Grant int64  `json:"grant,omitempty"` // that revision; 0: the one that wrote this
 	Since int64  `json:"since"`           // when it was granted, see hold.At
@@ -134,6 +135,15 @@ func (k keys) intent(at locks.Key) []byte {
 }
 
 func (k keys) locks() string { return k.prefix + "/lock/" }
+
+// seats is what the keys of all seats of a name begin with; what follows is the number.
+func (k keys) seats(at locks.Key) string {
+	return k.prefix + "/seat/" + digest(at.Whole(), "", "") + "/"
+}
+
+func (k keys) seat(at locks.Key, number int) []byte {
+	return []byte(k.seats(at) + strconv.Itoa(number))
+}
 
 // parseLock reads what lock, readers and intent wrote: the name, and what the key is of it.
 func (k keys) parseLock(key []byte) (at locks.Key, kind byte, ok bool) {

@@ -22,6 +22,8 @@ type beside struct {
 	more    bool    // there are more of them
 	at      int64   // the revision at which these were read; 0: they were not, and there should be none
 	own     *view   // the lock by which the owner of the question reads; nil: it was not read
+
+	seats map[int]*view // for who wants a permit: those that are taken
 }
 
 // intentKey is what the memory keeps an intent under. No name is empty.
@@ -60,6 +62,9 @@ func (s *Store) besideParts(q question) (all []part) {
 	one(k.intent(whole), intentKey(whole), func(v, x *view) { v.beside.intent = x })
 	if q.key.Reader != "" {
 		one(k.lock(whole), whole, func(v, x *view) { v.beside.writer = x })
+		if q.seats {
+			all = append(all, s.seatsPart(whole))
+		}
 		return all
 	}
 	return append(all, part{s.readersRange(whole), func(v *view, found *rangeResponse, at int64) (err error) {
@@ -131,6 +136,9 @@ func (s *Store) keepApart(q question, v *view, w *write, t *txnRequest) {
 			remove(k.lock(whole), nil)
 			w.ended = append(w.ended, whole)
 		}
+		if w.taken != nil {
+			s.takeSeat(q, w, t)
+		}
 		return
 	}
 	readers := s.readersRange(whole)
@@ -146,14 +154,24 @@ func (s *Store) keepApart(q question, v *view, w *write, t *txnRequest) {
 			w.ended = append(w.ended, locks.Holder{Key: whole, Owner: string(r.rec.Owner)}.Reading().Key)
 		}
 	}
-	switch own := k.lock(locks.Holder{Key: whole, Owner: q.owner}.Reading().Key); {
-	case !ended:
-	case b.own != nil && b.own.held(q.owner, 0):
-		remove(readers.Key, own)
-		remove(append(own, 0), readers.End)
-	default:
-		remove(readers.Key, readers.End)
+	if !ended {
+		return
 	}
+	seats := rangeRequest{Key: []byte(k.seats(whole)), End: after(k.seats(whole))}
+	if own := b.own; own != nil && own.held(q.owner, 0) {
+		removeBut(t, readers, k.lock(locks.Holder{Key: whole, Owner: q.owner}.Reading().Key))
+		removeBut(t, seats, k.seat(whole, own.rec.Seat))
+		return
+	}
+	remove(readers.Key, readers.End)
+	remove(seats.Key, seats.End)
+}
+
+// removeBut has a transaction remove a range of keys without one.
+func removeBut(t *txnRequest, all rangeRequest, but []byte) {
+	t.Success = append(t.Success,
+		requestOp{Delete: &deleteRequest{Key: all.Key, End: but}},
+		requestOp{Delete: &deleteRequest{Key: append(but, 0), End: all.End}})
 }
 
 // keepOut leaves word that a writer waits for readers, so that no others are let in. It grants nothing: without it that is unfair, and no

@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/seats"
 	"github.com/lockproxy/lockproxy/backends/metrics"
 )
 
@@ -48,6 +49,7 @@ type Store struct {
 	client *client
 	host   *locks.Host
 	memory *memory
+	seats  *seats.Book
 	leases leases
 	floor  floor
 	chores chores
@@ -77,7 +79,12 @@ func New(o Options) (*Store, error) {
 		return nil, errMaxTTL
 	}
 	s := &Store{opts: o, client: newClient(&o)}
-	s.memory = newMemory(cmp.Or(o.Memory, 100_000))
+	remembers := cmp.Or(o.Memory, 100_000)
+	s.memory = newMemory(remembers)
+	var err error
+	if s.seats, err = seats.NewBook(remembers); err != nil {
+		return nil, err
+	}
 	s.status.all = make([]locks.NodeStatus, len(o.Members))
 	for i, m := range o.Members {
 		s.status.all[i] = locks.NodeStatus{Address: m, Etcd: true, State: locks.NodeUnknown}
