@@ -253,10 +253,6 @@ func entries(t *testing.T, member *redistest.Etcd, prefix string) (all []entry) 
 func TestPermits_SeatGoesWithTheLock(t *testing.T) {
 	t.Parallel()
 	member := redistest.StartEtcd(t, 1)
-	gone, err := locks.New(newStore(t, member, "test"), locks.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	s := []*locks.Service{serve(t, newStore(t, member, "test")), serve(t, newStore(t, member, "test"))}
 	wants := func(when string, permits int) {
 		t.Helper()
@@ -308,11 +304,21 @@ func TestPermits_SeatGoesWithTheLock(t *testing.T) {
 	wants("FORCE", 0)
 	short := permit("d", 2)
 	short.TTL = 300 * time.Millisecond
-	lock(t, gone, short)
+	leaves := func() { // the proxy that granted it
+		gone, err := locks.New(newStore(t, member, "test"), locks.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lock(t, gone, short)
+		if err := gone.Run(ended(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	leaves()
 	lock(t, s[1], locks.LockRequest{Owner: "w", Wait: time.Minute})
 	wants("who has the name comes after them", 0)
 	unlock(t, s[1], locks.UnlockRequest{Owner: "w"}, 0)
-	lock(t, gone, short)
+	leaves()
 	lock(t, s[0], permit("w", 2))
 	granted := func(r locks.LockRequest) func() bool {
 		return func() bool {
@@ -325,12 +331,9 @@ func TestPermits_SeatGoesWithTheLock(t *testing.T) {
 	wants("who has the name and a permit as well", 1)
 	lock(t, s[0], permit("w", 2))
 	unlock(t, s[0], locks.UnlockRequest{Owner: "w"}, 0)
-	lock(t, gone, short)
+	leaves()
 	eventually(t, "it comes in the place of one that has ended", granted(permit("e", 2)))
 	wants("in its place", 2)
-	if err := gone.Run(ended(t)); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // TestPermits_ManyReaders: a thousand who only read are in no permit's way.

@@ -19,10 +19,13 @@ import (
 // tortureVariable is for how long the torture goes on.
 const tortureVariable = "LOCKPROXY_ETCD_TORTURE"
 
+const torturePermits = 2
+
 // A grantee is one grant as its owner believed in it.
 type grantee struct {
 	name, owner string
 	shared      bool
+	permit      bool // one of torturePermits; it is shared as well
 	fence       int64
 	asked, got  time.Duration // the LOCK and its answer
 	end         time.Duration // of what it was told last, or when it began to give it back
@@ -49,7 +52,7 @@ func (w *witness) fault(format string, args ...any) {
 }
 
 // TestTorture: while members of etcd are killed, stopped and started, answers are slow, and proxies share the names, no two
-// owners believe in a name at once unless both read it, nobody loses it before its validity ends, and fences go up.
+// owners believe in a name at once unless both read it, nor more in a permit than there are, nobody loses it before its validity ends, and fences go up.
 func TestTorture(t *testing.T) {
 	t.Parallel()
 	during := 12 * time.Second
@@ -135,8 +138,17 @@ func sleepFor(ctx context.Context, d time.Duration) {
 // client takes a lock once, works, and gives it back, or does not.
 func (w *witness) client(ctx context.Context, s []*locks.Service, owner string) {
 	proxy := func() *locks.Service { return s[rand.IntN(len(s))] }
-	g := &grantee{name: fmt.Sprint("name", rand.IntN(6)), owner: owner, shared: rand.IntN(3) == 0, asked: locks.SinceStart()}
+	g := &grantee{name: fmt.Sprint("name", rand.IntN(6)), owner: owner, asked: locks.SinceStart()}
+	switch rand.IntN(6) {
+	case 0, 1:
+		g.shared = true
+	case 2, 3:
+		g.shared, g.permit = true, true
+	}
 	r := locks.LockRequest{Key: locks.Key{Name: g.name}, Owner: owner, Shared: g.shared, TTL: time.Duration(200+rand.IntN(2000)) * time.Millisecond, Req: owner}
+	if g.permit {
+		r.Permits = torturePermits
+	}
 	if rand.IntN(2) == 0 {
 		r.Wait = time.Duration(rand.IntN(3000)) * time.Millisecond
 	}
@@ -151,7 +163,10 @@ func (w *witness) client(ctx context.Context, s []*locks.Service, owner string) 
 		return
 	}
 	g.fence, g.end = d.Grant.Fence, g.got+d.Grant.Validity
-	if g.shared {
+	switch {
+	case g.permit:
+		w.count("LOCK with a permit")
+	case g.shared:
 		w.count("LOCK to read")
 	}
 	defer func() {
@@ -215,12 +230,18 @@ func kind(err error) string {
 // judge finds overlaps, and fences that do not go up.
 func (w *witness) judge() {
 	slices.SortFunc(w.all, func(a, b *grantee) int { return int(a.got - b.got) })
+	beside := map[*grantee]int{} // others with a permit when it came
 	for i, a := range w.all {
 		for _, b := range w.all[i+1:] {
 			if a.name != b.name {
 				continue
 			}
 			both := a.shared && b.shared
+			if a.permit && b.permit && b.got < a.end && a.got < b.end {
+				if beside[b]++; beside[b] == torturePermits {
+					w.fault("%s: %s (fence %d) has a permit, and %d others have one, so %s (fence %d)", b.name, b.owner, b.fence, torturePermits, a.owner, a.fence)
+				}
+			}
 			if b.got < a.end && a.got < b.end && !both {
 				w.fault("%s: %s (fence %d) and %s (fence %d) both had it for %v", a.name, a.owner, a.fence, b.owner, b.fence, min(a.end, b.end)-b.got)
 			}
