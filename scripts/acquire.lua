@@ -107,7 +107,7 @@ local function in_the_way()
   local ms = tonumber(ARGV[13])
   if ms > 0 and (not waits or whose == owner) then
     redis.call('HSET', KEYS[2], 'w', int(now + ms) .. ' ' .. owner)
-    redis.call('PEXPIRE', KEYS[2], kept)
+    redis.call('PEXPIRE', KEYS[2], kept())
   end
   return {0, other, e - now, 0, 'readers'}
 end

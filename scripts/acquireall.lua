@@ -10,13 +10,12 @@
 -- Without the grant of all nothing is written but what acquire writes then, and the intent to have these names.
 if refusal then return refusal end
 local width, keep_out = tonumber(whole[5]), tonumber(whole[6])
-local calls, replies, key, at = {}, {1}, width + 2, 8
+local calls, replies, key, at = {}, {1}, 1, 8
 grants, waiting_since = {}, tonumber(whole[7])
 while whole[at] do
-  if #calls > 0 then
-    KEYS = {keys[key], keys[key + 1], KEYS[3], width == 3 and keys[key + 2] or nil}
-    key = key + width
-  end
+  local name = key == 1 and 4 or key + 2
+  KEYS = {keys[key], keys[key + 1], keys[3], width == 3 and keys[name] or nil}
+  key = name + width - 2
   local last = at + tonumber(whole[at])
   ARGV = {ARGV[1], ARGV[2], ARGV[3], ARGV[4], unpack(whole, at + 1, last)}
   calls[#calls + 1] = {keys = KEYS, args = ARGV, refused = acquire()}

@@ -5,5 +5,5 @@
 local fence = tonumber(ARGV[5])
 local _, _, noted = fences('m')
 if fence > tonumber(noted or '0') then redis.call('HSET', KEYS[2], 'm', int(fence)) end
-redis.call('PEXPIRE', KEYS[2], kept)
+redis.call('PEXPIRE', KEYS[2], kept())
 return refusal or {1}

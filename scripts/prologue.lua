@@ -348,7 +348,7 @@ end
 
 -- kept is for how long KEYS[2] stays after its last use, in ms. That of a reader guards against late messages only: the
 -- name's own fences are not below it.
-local kept = int(KEYS[4] and 2 * maxttl + 60000 or retention + maxttl)
+local function kept() return int(KEYS[4] and 2 * maxttl + 60000 or retention + maxttl) end
 
 -- raise stores f as the name's largest fence if it is above seen, and keeps the name's fences for their retention, counted
 -- from the end of the longest lease so that a release need not prolong it. A damaged counter, which no proxy accepts, does
@@ -356,7 +356,7 @@ local kept = int(KEYS[4] and 2 * maxttl + 60000 or retention + maxttl)
 local function raise(f, seen, ...)
   local text = int(f)
   if not seen or f > seen then redis.call('HSET', KEYS[2], 'c', text, ...) end
-  redis.call('PEXPIRE', KEYS[2], kept)
+  redis.call('PEXPIRE', KEYS[2], kept())
   if f > largest and f < 2^53 then
     redis.call('HSET', KEYS[3], 'g', text)
     largest = f

@@ -141,7 +141,7 @@ if unlock and (not h or not mine) and (removed > 0 or fence >= (seen or 0)) then
     redis.call('HSET', KEYS[2], 'c', top)
   end
   -- the LOCK of a lease that nobody prolonged has kept the fences for as long as its end and the retention
-  if not (only and seen) then redis.call('PEXPIRE', KEYS[2], kept) end
+  if not (only and seen) then redis.call('PEXPIRE', KEYS[2], kept()) end
 end
 for t in pairs(tags) do remember('L' .. t, int(fence)) end
 local counts = (removed > 0 or same and h) and not told

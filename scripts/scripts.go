@@ -2,7 +2,7 @@
 // protocol, each of which is atomic on its master.
 //
 // Every script is prologue.lua, which decides whether the master may vote, followed by
-// its own file. Two also have other files as functions: handover those of release and acquire, so that both run in
+// its own file. Two also have other files as functions: calls those of acquire, release and renew, so that many run in
 // one call, and acquireall that of acquire, which runs for each name. The headers of these files are the reference for keys, arguments and replies.
 package scripts
 
@@ -31,7 +31,7 @@ var (
 	Note       = load("note")
 	Renew      = load("renew")
 	Release    = load("release")
-	Handover   = load("handover")
+	Calls      = load("calls")
 	Read       = load("read")
 	State      = load("state")
 	Register   = load("register")
@@ -45,7 +45,7 @@ var (
 
 // All returns every script, in no particular order.
 func All() []*Script {
-	return []*Script{Acquire, AcquireAll, Settle, Note, Renew, Release, Handover, Read, State, Register, Restore, Change, Announce, Open, Readers, Yield}
+	return []*Script{Acquire, AcquireAll, Settle, Note, Renew, Release, Calls, Read, State, Register, Restore, Change, Announce, Open, Readers, Yield}
 }
 
 func load(name string) *Script {
@@ -54,16 +54,13 @@ func load(name string) *Script {
 }
 
 // calls are the files that a script has as functions.
-var calls = map[string][]string{"handover": {"release", "acquire"}, "acquireall": {"acquire"}}
+var calls = map[string][]string{"calls": {"acquire", "release", "renew"}, "acquireall": {"acquire"}}
 
 // Compose puts the source of a script together from files that file returns, by name without their ending.
 func Compose(name string, file func(name string) string) string {
 	var source strings.Builder
 	if calls[name] != nil {
 		source.WriteString("local whole, keys, ARGV, KEYS = ARGV, KEYS, ARGV, KEYS\n")
-	}
-	if name == "acquireall" { // a fourth key belongs to the first name only if that is read
-		source.WriteString("KEYS = {KEYS[1], KEYS[2], KEYS[3], ARGV[5] == '3' and KEYS[4] or nil}\n")
 	}
 	source.WriteString(file("prologue"))
 	for _, f := range calls[name] {

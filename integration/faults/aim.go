@@ -28,7 +28,7 @@ type tap struct {
 
 // An aim waits for a call of a script on one link.
 type aim struct {
-	calls [][]byte // what an EVALSHA of it begins with, and one of handover if that has it inside
+	calls [][]byte // what an EVALSHA of it begins with, and one of calls, which may have it inside
 	when  string
 	hit   chan struct{} // closed when a call was seen and when has come
 }
@@ -155,8 +155,8 @@ func (w *world) awaits(f fault) (hit bool) {
 	t := w.links[f.b][f.a].tap
 	a := &aim{when: f.way, hit: make(chan struct{})}
 	aimAt := func(script string) { a.calls = append(a.calls, []byte("EVALSHA\r\n$40\r\n"+w.shas[script])) }
-	if aimAt(f.script); f.script == "acquire" || f.script == "release" {
-		aimAt("handover")
+	if aimAt(f.script); f.script == "acquire" || f.script == "release" || f.script == "renew" {
+		aimAt("calls")
 	}
 	if !t.armed.CompareAndSwap(nil, a) {
 		return false

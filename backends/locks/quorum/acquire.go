@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/holdid"
 	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
 	"github.com/lockproxy/lockproxy/backends/locks/seats"
 	"github.com/lockproxy/lockproxy/backends/locks/tally"
@@ -287,7 +288,7 @@ func (s *Store) conclude(ctx context.Context, a *acquisition, votes []voters.Vot
 // a quorum counts. A read decides which, so that no hold is dropped which only came late to a node.
 func (s *Store) forgetReleased(ctx context.Context, a *acquisition, t tally.Result) {
 	known := s.grants.liveHolds(a.holder, t.Fence, s.Now())
-	if len(known) == 0 || voters.CountHolds(append(known, a.id)) <= t.Holds {
+	if len(known) == 0 || holdid.Count(append(known, a.id)) <= t.Holds {
 		return
 	}
 	votes, err := s.read(ctx, a.holder, s.set.Opts.Timeouts(a.TTL))
@@ -493,5 +494,5 @@ func (s *Store) newHold(r locks.LockRequest) string {
 	if r.Req == "" {
 		return s.newEpoch(r.Open) // the hold of a new grant names the first epoch of its lease
 	}
-	return voters.RequestTag(locks.Holder{Key: r.Key, Owner: r.Owner}, r.Req) + "." + s.set.Opts.Random.ID()
+	return holdid.TagOf(locks.Holder{Key: r.Key, Owner: r.Owner}, r.Req) + "." + s.set.Opts.Random.ID()
 }

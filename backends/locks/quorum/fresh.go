@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/holdid"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 )
 
@@ -23,14 +24,14 @@ func (s *Store) prepareFresh(ctx context.Context, r *locks.Attempt) (dropped int
 	}
 	tag := ""
 	if r.Req != "" {
-		tag = voters.RequestTag(h, r.Req)
+		tag = holdid.TagOf(h, r.Req)
 	}
 	for i := range votes {
 		v := &votes[i]
 		if v.Kind != voters.Yes || v.Owner != r.Owner {
 			continue
 		}
-		if tag != "" && slices.ContainsFunc(v.Read.Holds, func(x voters.NodeHold) bool { return voters.HoldTag(x.ID) == tag }) {
+		if tag != "" && slices.ContainsFunc(v.Read.Holds, func(x voters.NodeHold) bool { return holdid.Tag(x.ID) == tag }) {
 			return dropped, nil // this very request was granted before
 		}
 		dropped = max(dropped, v.Fence)

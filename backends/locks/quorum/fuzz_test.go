@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends"
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/hints"
 	"github.com/lockproxy/lockproxy/backends/locks/tally"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/backends/locks/waitq"
@@ -141,7 +142,7 @@ func FuzzHints(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := &voters.Listener{Set: svc.inner.Store.set, Keepalive: svc.inner.Store.host.Keepalive, Source: svc.waiting.Listen()[1]}
+		l := &hints.Listener{Set: svc.inner.Store.set, Keepalive: svc.inner.Store.host.Keepalive, Source: svc.waiting.Listen()[1]}
 		job := locks.Key{DB: 0, Name: "job"}
 		w, err := svc.waiting.Join(job, "", "", waitq.Alone, &locks.Waiting{Attempt: locks.Attempt{LockRequest: locks.LockRequest{Key: job}}})
 		if err != nil {

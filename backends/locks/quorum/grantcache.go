@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/holdid"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/backends/metrics"
 )
@@ -48,7 +49,7 @@ func without(holds []hold, ids []string) []hold {
 // withoutRequests are the holds of other requests than those that took these.
 func withoutRequests(holds []hold, ids []string) []hold {
 	return slices.DeleteFunc(slices.Clone(holds), func(h hold) bool {
-		return slices.ContainsFunc(ids, func(id string) bool { return voters.RequestOf(id) == voters.RequestOf(h.id) })
+		return slices.ContainsFunc(ids, func(id string) bool { return holdid.RequestOf(id) == holdid.RequestOf(h.id) })
 	})
 }
 
@@ -149,7 +150,7 @@ func (m *grantCache) pop(h locks.Holder, fence int64, all bool, tag string, now 
 	g = p.copy()
 	given = holdIDs(p.holds)
 	if !all {
-		given = voters.HoldsOfRequest(tag, given)
+		given = holdid.OfRequest(tag, given)
 	}
 	p.remove(given)
 	if left = liveHolds(p.holds, now); len(left) == 0 {
@@ -164,7 +165,7 @@ func (m *grantCache) hasRequest(h locks.Holder, tag string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, ok := m.lru.Get(h)
-	return ok && slices.ContainsFunc(p.holds, func(h hold) bool { return voters.HoldTag(h.id) == tag })
+	return ok && slices.ContainsFunc(p.holds, func(h hold) bool { return holdid.Tag(h.id) == tag })
 }
 
 // requestHolds are the ids of the cached holds of the requests that took these.
@@ -177,7 +178,7 @@ func (m *grantCache) requestHolds(h locks.Holder, ids ...string) (taken []string
 	}
 	for i := range p.holds {
 		id := p.holds[i].id
-		if slices.ContainsFunc(ids, func(o string) bool { return voters.RequestOf(o) == voters.RequestOf(id) }) {
+		if slices.ContainsFunc(ids, func(o string) bool { return holdid.RequestOf(o) == holdid.RequestOf(id) }) {
 			taken = append(taken, id)
 		}
 	}
@@ -259,7 +260,7 @@ func (m *grantCache) addHold(h locks.Holder, g grant, taken hold, asked, count i
 	if len(p.holds) > locks.MaxHolds {
 		p.holds = liveHolds(p.holds, now)
 	}
-	live := voters.CountHolds(holdIDs(liveHolds(p.holds, now)))
+	live := holdid.Count(holdIDs(liveHolds(p.holds, now)))
 	if g.version.Epoch == "" || p.version.Epoch != g.version.Epoch || count > live {
 		p.partial = true
 	}

@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,9 +19,9 @@ import (
 	"github.com/lockproxy/lockproxy/scripts"
 )
 
-// handing are the arguments of handover for those of a release and an acquire.
+// handing are the arguments of calls for those of a release and an acquire of one name.
 func handing(release, acquire []string) []string {
-	return slices.Concat([]string{strconv.Itoa(len(release))}, release, acquire)
+	return slices.Concat([]string{"release", "2", strconv.Itoa(len(release))}, release, []string{"acquire", "0", strconv.Itoa(len(acquire))}, acquire)
 }
 
 // A scriptNode is a simulated node on which nothing but scripts run, for one name, with arguments made up by chance.
@@ -135,6 +137,13 @@ func (n *scriptNode) release(how ...string) []string {
 	return args
 }
 
+func (n *scriptNode) renewal() []string {
+	lineage, number := n.field("l", "hold1"), n.field("s", "0")
+	next, _ := strconv.Atoi(number)
+	return []string{n.owner(), n.one("3", "1000", "60000"), n.fence(), n.field("a", "hold1"), n.one(lineage, "epoch"), strconv.Itoa(next + n.IntN(3) - 1),
+		n.one("", lineage+":"+number), n.one("0", "1"), n.one("0", "1", "2"), n.hold()}
+}
+
 // run runs a script on these keys of the node. An error is its text without where it was raised.
 func (n *scriptNode) run(s *scripts.Script, args []string) any { return n.runWith(s, nil, args) }
 
@@ -172,7 +181,7 @@ func TestHandOver_IsReleaseThenAcquire(t *testing.T) {
 			want := []any{n.run(scripts.Release, release), n.run(scripts.Acquire, acquire)}
 			after := n.keys
 			n.keys = was
-			got := n.run(scripts.Handover, handing(release, acquire))
+			got := n.run(scripts.Calls, handing(release, acquire))
 			if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(n.keys, after) {
 				t.Fatalf("seed %d: release %q, acquire %q: %v, and apart %v\n%s\nand apart\n%s", seed, release, acquire, got, want, shown(n.keys), shown(after))
 			}
@@ -185,6 +194,60 @@ func TestHandOver_IsReleaseThenAcquire(t *testing.T) {
 		}
 		for _, what := range []string{"handed over", "release 0", "release 1", "release 2", "release 3", "release -2", "release -3", "release -4",
 			"acquire 0", "acquire 1", "acquire 2", "acquire -2", "acquire -3", "acquire -4"} {
+			if seen[what] < 5 {
+				t.Errorf("void: %s only %d times: %v", what, seen[what], seen)
+			}
+		}
+	})
+}
+
+// TestCalls_AreOneAfterTheOther: calls that are sent as one command answer, and leave behind, what each of them does alone, at one
+// instant.
+func TestCalls_AreOneAfterTheOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		names := [2][]string{scriptKeys, {"lockproxy:lock:0:other", "lockproxy:fence:0:other", "lockproxy:node"}}
+		hows := []string{"unlock", "passed", "strict", "finish", "force", "end", "undo"}
+		seen := map[string]int{}
+		for seed := range 2000 {
+			n := newScriptNode(rand.New(rand.NewPCG(uint64(seed), 2)))
+			var keys, args []string
+			var want []any
+			was := n.copyKeys()
+			var lasts int
+			for i := range 2 + n.IntN(6) {
+				name := n.IntN(2)
+				one := &scriptNode{n.simNode, n.Rand, names[name]}
+				brings := "0"
+				if i == 0 || name != lasts || n.IntN(2) == 0 {
+					brings = "2"
+					if keys = append(keys, names[name][:2]...); i == 0 {
+						keys = append(keys, names[name][2])
+					}
+				}
+				lasts = name
+				s := []*scripts.Script{scripts.Acquire, scripts.Release, scripts.Renew}[n.IntN(3)]
+				its := one.acquisition
+				switch s {
+				case scripts.Release:
+					its = func() []string { return one.release(hows...) }
+				case scripts.Renew:
+					its = one.renewal
+				}
+				own := its()
+				reply := one.run(s, own)
+				seen[fmt.Sprint(s.Name, " ", reply.([]any)[0])]++
+				want = append(want, reply)
+				args = append(append(args, s.Name, brings, strconv.Itoa(len(own))), own...)
+			}
+			after := n.keys
+			n.keys = was
+			n.own = keys[:3]
+			got := n.runWith(scripts.Calls, keys[3:], args)
+			if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(n.keys, after) {
+				t.Fatalf("seed %d: %q: %v, and apart %v\n%s\nand apart\n%s", seed, args, got, want, shown(n.keys), shown(after))
+			}
+		}
+		for _, what := range []string{"acquire 0", "acquire 1", "acquire -2", "release 0", "release 1", "renew 0", "renew 1", "renew 3"} {
 			if seen[what] < 5 {
 				t.Errorf("void: %s only %d times: %v", what, seen[what], seen)
 			}
@@ -237,7 +300,7 @@ func TestHandOver_OnARealNode(t *testing.T) {
 				}
 				var r, a redistest.Value
 				if together {
-					v := n.Do(t, s.Command(scripts.Handover, k, handing(release, acquire)...)...)
+					v := n.Do(t, s.Command(scripts.Calls, k, handing(release, acquire)...)...)
 					if len(v.Elems) != 2 {
 						t.Fatal(v)
 					}
@@ -266,16 +329,49 @@ func TestHandOver_FullNode(t *testing.T) {
 	g := lock(t, s, "job", "alice", time.Minute)
 	n.Do(t, "CONFIG", "SET", "maxmemory", "1")
 	hand := func(name string) redistest.Value {
-		return n.Do(t, s.Command(scripts.Handover, s.RedisKeys(locks.Key{Name: name}),
+		return n.Do(t, s.Command(scripts.Calls, s.RedisKeys(locks.Key{Name: name}),
 			handing(gives("alice", g, "handed", ""), asks("bob", "60000", s.proposal(), "NEXT"))...)...)
 	}
 	if v := hand("job"); len(v.Elems) != 2 || v.Elems[0].Elems[0].Int() != 1 || v.Elems[1].Elems[0].Int() != 1 {
 		t.Error(v)
 	}
-	if v := hand("other"); !v.IsError() || !strings.Contains(v.Text, "OOM") {
-		t.Error(v)
+	v := hand("other")
+	for _, e := range v.Elems {
+		if !e.IsError() || !strings.Contains(e.Text, "OOM") {
+			t.Error(v)
+		}
 	}
 	if n.Do(t, "EXISTS", s.RedisKeys(locks.Key{Name: "other"}).Lock).Int() != 0 {
 		t.Error("it was granted all the same")
+	}
+}
+
+// TestCalls_OneFails: a call about a damaged name stops no other one of its command.
+func TestCalls_OneFails(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 3)
+	lock(t, s, "warm", "x", time.Minute)
+	for _, n := range nodes {
+		n.Do(t, "SET", s.RedisKeys(locks.Key{Name: "damaged"}).Lock, "x")
+		n.Pause() // so that all wait for its next batch
+	}
+	names := []string{"a", "damaged", "b", "c"}
+	answers := make([]error, len(names))
+	var group sync.WaitGroup
+	for i, name := range names {
+		group.Go(func() {
+			_, answers[i] = s.Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: name}, Owner: "alice", TTL: time.Minute})
+		})
+	}
+	for _, n := range nodes {
+		n.Resume()
+	}
+	group.Wait()
+	for i, name := range names {
+		if few := (*locks.QuorumError)(nil); name == "damaged" != errors.As(answers[i], &few) {
+			t.Errorf("%s: %v", name, answers[i])
+		} else if few != nil && !strings.Contains(few.Error(), "WRONGTYPE") {
+			t.Error(few)
+		}
 	}
 }

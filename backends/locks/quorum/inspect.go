@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/holdid"
 	"github.com/lockproxy/lockproxy/backends/locks/tally"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 )
@@ -80,7 +81,7 @@ func stable(votes []voters.Vote) bool {
 		case v.Kind != voters.Yes:
 		case first == nil:
 			first = v
-		case v.Owner != first.Owner, v.Owner != "" && (v.Fence != first.Fence || voters.CountHolds(v.Read.Live()) != voters.CountHolds(first.Read.Live())):
+		case v.Owner != first.Owner, v.Owner != "" && (v.Fence != first.Fence || holdid.Count(v.Read.Live()) != holdid.Count(first.Read.Live())):
 			return false
 		}
 	}
@@ -130,7 +131,7 @@ func (s *Store) holding(votes []voters.Vote, k locks.Key) (locks.Holding, owners
 	h.Session = s.host.Keepalive.Keeps(locks.Holder{Key: k, Owner: owner}, h.Fence)
 	h.Waited, h.Here = s.grants.waited(locks.Holder{Key: k, Owner: owner}, h.Fence)
 	h.Remaining = tally.QthRest(votes, min(n, s.set.Quorum), its)
-	h.Holds = tally.Qth(votes, min(n, s.set.Quorum), its, func(v *voters.Vote) int { return voters.CountHolds(v.Read.Live()) })
+	h.Holds = tally.Qth(votes, min(n, s.set.Quorum), its, func(v *voters.Vote) int { return holdid.Count(v.Read.Live()) })
 	for i := range votes {
 		if v := &votes[i]; its(v) && !v.Read.Reinstated {
 			h.Held, h.Info = max(h.Held, v.Read.Age), cmp.Or(h.Info, v.Read.Info)
@@ -156,7 +157,7 @@ func (s *Store) view(i int, v *voters.Vote) locks.NodeView {
 	}
 	if v.Kind == voters.Yes {
 		n.Owner, n.Fence, n.Remaining, n.Readers = v.Owner, v.Fence, v.Rest, v.Read.Readers
-		n.Holds, n.Reinstated = voters.CountHolds(v.Read.Live()), v.Read.Reinstated && v.Owner != ""
+		n.Holds, n.Reinstated = holdid.Count(v.Read.Live()), v.Read.Reinstated && v.Owner != ""
 	}
 	return n
 }
@@ -173,10 +174,10 @@ func eachHold(votes []voters.Vote, match func(*voters.Vote) bool) []locks.HeldFo
 			if h.Rest <= 0 {
 				continue
 			}
-			held := seen[voters.RequestOf(h.ID)]
+			held := seen[holdid.RequestOf(h.ID)]
 			if held == nil {
 				held = &locks.HeldFor{}
-				seen[voters.RequestOf(h.ID)] = held
+				seen[holdid.RequestOf(h.ID)] = held
 			}
 			held.Taken, held.Left = max(held.Taken, h.Age), max(held.Left, h.Rest)
 		}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
-	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/backends/locks/holdid"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -206,7 +206,7 @@ func TestReq_LateLock(t *testing.T) {
 	giveBack(t, p[0], "alice", "u", 0)
 	nothingLeft(t, p[0], c)
 	for i := range c {
-		if left := c[i].Do(t, "PTTL", p[0].RedisKeys(locks.Key{DB: 0, Name: "job"}).Node+":L"+voters.HoldTag(g.Hold)).Int(); left < 60_000 {
+		if left := c[i].Do(t, "PTTL", p[0].RedisKeys(locks.Key{DB: 0, Name: "job"}).Node+":L"+holdid.Tag(g.Hold)).Int(); left < 60_000 {
 			t.Errorf("node %d remembers the request for %d ms", i, left)
 		}
 	}
@@ -269,7 +269,7 @@ func TestReq_UnlockBegunOnSomeNodes(t *testing.T) {
 				})
 				for i := range told {
 					v := c[i].Do(t, p[0].Command(scripts.Release, p[0].RedisKeys(locks.Key{DB: 0, Name: "job"}),
-						gives("alice", outer, "strict", voters.RequestTag(locks.Holder{Key: locks.Key{DB: 0, Name: "job"}, Owner: "alice"}, "u"))...)...)
+						gives("alice", outer, "strict", holdid.TagOf(locks.Holder{Key: locks.Key{DB: 0, Name: "job"}, Owner: "alice"}, "u"))...)...)
 					if v.Elems[0].Int() != 1 {
 						t.Fatal(v)
 					}
@@ -323,7 +323,7 @@ func TestReq_UnlockWithoutAnswer(t *testing.T) {
 
 func TestReq_HoldsCountOnce(t *testing.T) {
 	t.Parallel()
-	tag := func(req, id string) string { return voters.RequestTag(locks.Holder{Owner: "alice"}, req) + "." + id }
+	tag := func(req, id string) string { return holdid.TagOf(locks.Holder{Owner: "alice"}, req) + "." + id }
 	for _, tt := range []struct {
 		holds []string
 		count int
@@ -336,14 +336,14 @@ func TestReq_HoldsCountOnce(t *testing.T) {
 		{[]string{tag("x", "1"), tag("y", "2"), tag("x", "3"), tag("y", "4")}, 2, 2},
 		{[]string{tag("x", "1"), tag("x", "2"), "A"}, 2, 1},
 	} {
-		if n, last := voters.CountHolds(tt.holds), voters.HoldsOfRequest(voters.RequestTag(locks.Holder{Owner: "alice"}, "z"), tt.holds); n != tt.count || len(last) != tt.last {
+		if n, last := holdid.Count(tt.holds), holdid.OfRequest(holdid.TagOf(locks.Holder{Owner: "alice"}, "z"), tt.holds); n != tt.count || len(last) != tt.last {
 			t.Errorf("%v: %d holds, the last is %v", tt.holds, n, last)
 		}
 	}
 	seen := map[string]bool{}
 	for _, h := range []locks.Holder{{Key: locks.Key{DB: 0, Name: "job"}, Owner: "ab"}, {Key: locks.Key{DB: 0, Name: "joba"}, Owner: "b"}, {Key: locks.Key{DB: 1, Name: "job"}, Owner: "ab"}, {Key: locks.Key{DB: 0, Name: "job"}, Owner: "a"}} {
 		for _, req := range []string{"x", "bx", "y"} {
-			seen[voters.RequestTag(h, req)] = true
+			seen[holdid.TagOf(h, req)] = true
 		}
 	}
 	if len(seen) != 12 {
@@ -359,7 +359,7 @@ func TestReq_UnlockThatAnotherOneFinished(t *testing.T) {
 	g := lock(t, p[0], "job", "alice", 30*time.Second)
 	everywhere(t, p[0], c)
 	k := locks.Key{Name: "job"}
-	tag := voters.RequestTag(locks.Holder{Key: k, Owner: "alice"}, "u")
+	tag := holdid.TagOf(locks.Holder{Key: k, Owner: "alice"}, "u")
 	c[0].Do(t, p[0].Command(scripts.Release, p[0].RedisKeys(k), gives("alice", g, "strict", tag)...)...)
 	if left, err := p[1].Unlock(t.Context(), locks.UnlockRequest{Key: k, Owner: "alice", All: true}); err != nil || left != 0 {
 		t.Fatalf("UNLOCK ALL: %d, %v", left, err)

@@ -231,15 +231,35 @@ func (n *simNode) evalsha(a []string) any {
 	name := nameOf(a[0])
 	n.checkAlone(a[2])
 	r, ok := reply.([]any)
-	if name == "handover" && ok {
-		n.w.history.count("hand-overs")
-		last, _ := strconv.Atoi(argv[4])
-		n.ran("release", a[2], slices.Concat(argv[:4], argv[5:5+last]), r[0])
-		n.ran("acquire", a[2], slices.Concat(argv[:4], argv[5+last:]), r[1])
+	if name == "calls" && ok {
+		n.ranCalls(a[2:2+keys], argv, r)
 	} else {
 		n.ran(name, a[2], argv, reply)
 	}
 	return reply
+}
+
+// ranCalls tells the world what each call of the script calls has done.
+func (n *simNode) ranCalls(keys, argv []string, replies []any) {
+	common, rest, key := argv[:4], argv[4:], keys[0]
+	next := keys[3:]
+	for i, reply := range replies {
+		script, own := rest[0], rest[1]
+		last, _ := strconv.Atoi(rest[2])
+		switch {
+		case own == "0":
+			n.w.history.count("hand-overs")
+		case i == 0 && own == "3":
+			next = next[1:]
+		case i > 0:
+			k, _ := strconv.Atoi(own)
+			key, next = next[0], next[k:]
+			n.w.history.count("joined calls")
+		}
+		n.ran(script, key, slices.Concat(common, rest[3:3+last]), reply)
+		n.checkAlone(key)
+		rest = rest[3+last:]
+	}
 }
 
 // ran tells the world what a script has done.

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/hints"
+	"github.com/lockproxy/lockproxy/backends/locks/holdid"
 	"github.com/lockproxy/lockproxy/backends/locks/inflight"
 	"github.com/lockproxy/lockproxy/backends/locks/seats"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
@@ -79,7 +81,7 @@ func (s *Store) Attach(h *locks.Host) { s.host = h }
 
 // Run implements locks.Store: it looks after the nodes and takes their hints.
 func (s *Store) Run(ctx context.Context) {
-	s.set.Listen(ctx, s.host)
+	hints.Listen(ctx, s.set, s.host)
 	s.set.Run(ctx)
 }
 
@@ -103,7 +105,7 @@ func (s *Store) Holds(h locks.Holder) bool { return s.grants.holds(h, s.Now()) }
 
 // Repeated implements locks.Store.
 func (s *Store) Repeated(h locks.Holder, req string) bool {
-	return s.grants.hasRequest(h, voters.RequestTag(h, req))
+	return s.grants.hasRequest(h, holdid.TagOf(h, req))
 }
 
 // Until implements locks.Store.

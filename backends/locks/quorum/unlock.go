@@ -8,6 +8,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/holdid"
 	"github.com/lockproxy/lockproxy/backends/locks/seats"
 	"github.com/lockproxy/lockproxy/backends/locks/tally"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
@@ -98,7 +99,7 @@ func (s *Store) unlockDisputed(ctx context.Context, h locks.Holder, r locks.Unlo
 
 // countLeft is how many holds the owner has after a release; left are those that this proxy knew of.
 func (s *Store) countLeft(ctx context.Context, h locks.Holder, g grant, left []hold, votes []voters.Vote) int {
-	n := voters.CountHolds(holdIDs(left))
+	n := holdid.Count(holdIDs(left))
 	if counted := s.holdsLeft(votes); counted > n || g.partial {
 		n = counted
 	}
@@ -121,7 +122,7 @@ func (s *Store) confirmLeft(ctx context.Context, h locks.Holder, votes []voters.
 	}
 	has := func(v *voters.Vote) bool { return v.Kind == voters.Yes && v.Owner == h.Owner }
 	held := func(votes []voters.Vote) int {
-		return tally.Qth(votes, s.set.Quorum, has, func(v *voters.Vote) int { return voters.CountHolds(v.Read.Live()) })
+		return tally.Qth(votes, s.set.Quorum, has, func(v *voters.Vote) int { return holdid.Count(v.Read.Live()) })
 	}
 	none := func(votes []voters.Vote) bool {
 		_, n := tally.Most(votes, func(v *voters.Vote) (bool, bool) { return true, v.Kind == voters.Yes && v.Owner != h.Owner })
@@ -218,7 +219,7 @@ func (s *Store) unlockCall(h locks.Holder, g grant, ids []string, left []hold, h
 	j := s.releaseCall(s.set.RedisKeys(h.Key), h.Owner, g, how, tag, ids, left)
 	j.Parse = func(m []rueidis.RedisMessage) (voters.Vote, error) {
 		v, err := voters.ParseRelease(m)
-		if v.Hold != "" && voters.RequestOf(v.Hold) != voters.RequestOf(ids[0]) {
+		if v.Hold != "" && holdid.RequestOf(v.Hold) != holdid.RequestOf(ids[0]) {
 			v.Kind = voters.VersionConflict
 		}
 		return v, err
@@ -250,7 +251,7 @@ func (s *Store) mayGiveAnother(votes []voters.Vote, result tally.Outcome, ids []
 	if result != tally.Conflict && result != tally.Lost {
 		return false
 	}
-	if r.Req != "" && voters.HoldTag(ids[0]) == tagOf(&r) {
+	if r.Req != "" && holdid.Tag(ids[0]) == tagOf(&r) {
 		return true
 	}
 	_, n := tally.Most(votes, func(v *voters.Vote) (string, bool) { return v.OtherRelease, v.OtherRelease != "" })
@@ -279,7 +280,7 @@ func (s *Store) unlockRead(ctx context.Context, h locks.Holder, r locks.UnlockRe
 	}
 	g, result := s.readGrant(votes, h, r.Fence, began)
 	// A request that was granted anew, after its first lease had ended, has holds again.
-	anew := r.Req != "" && slices.ContainsFunc(holdIDs(g.holds), voters.HasTag(tagOf(&r)))
+	anew := r.Req != "" && slices.ContainsFunc(holdIDs(g.holds), holdid.HasTag(tagOf(&r)))
 	if !anew && slices.ContainsFunc(votes, func(v voters.Vote) bool { return didUnlock(&v) }) {
 		holdsLeft, err = s.finishUnlock(ctx, h, r, g, votes)
 		return holdsLeft, false, err
@@ -304,7 +305,7 @@ func (s *Store) unlockRead(ctx context.Context, h locks.Holder, r locks.UnlockRe
 		}
 		return 0, false, s.orReads(ctx, h, votes, s.unlockError(h, result, votes, nil))
 	}
-	holds := voters.HoldsOfRequest(tagOf(&r), holdIDs(g.holds))
+	holds := holdid.OfRequest(tagOf(&r), holdIDs(g.holds))
 	if r.All {
 		holds = everyHold(votes, h.Owner)
 	}
@@ -388,10 +389,10 @@ func (s *Store) finishUnlock(ctx context.Context, h locks.Holder, r locks.Unlock
 		if !didUnlock(v) {
 			return "", false
 		}
-		return voters.RequestOf(v.Read.Unlock.Hold), true
+		return holdid.RequestOf(v.Read.Unlock.Hold), true
 	})
 	s.counters.repeats.Add(1)
-	same := func(v *voters.Vote) bool { return didUnlock(v) && voters.RequestOf(v.Read.Unlock.Hold) == as }
+	same := func(v *voters.Vote) bool { return didUnlock(v) && holdid.RequestOf(v.Read.Unlock.Hold) == as }
 	left := s.leftBy(votes, func(v *voters.Vote) int { return v.Read.Unlock.Left }, same)
 	done := votes[slices.IndexFunc(votes, func(v voters.Vote) bool { return same(&v) })].Read.Unlock
 	if n == len(votes) {
@@ -437,5 +438,5 @@ func tagOf(r *locks.UnlockRequest) string {
 	if r.Req == "" {
 		return ""
 	}
-	return voters.RequestTag(locks.Holder{Key: r.Key, Owner: r.Owner}, r.Req)
+	return holdid.TagOf(locks.Holder{Key: r.Key, Owner: r.Owner}, r.Req)
 }

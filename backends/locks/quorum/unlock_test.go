@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/holdid"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/scripts"
@@ -423,7 +424,7 @@ func TestUnlock_OfARequestGrantedTwice(t *testing.T) {
 	})
 	request(t, p[1], "alice", "x")
 	everywhere(t, p[1], c)
-	done := p[0].RedisKeys(locks.Key{DB: 0, Name: "job"}).Node + ":U" + voters.RequestTag(locks.Holder{Key: locks.Key{DB: 0, Name: "job"}, Owner: "alice"}, "x")
+	done := p[0].RedisKeys(locks.Key{DB: 0, Name: "job"}).Node + ":U" + holdid.TagOf(locks.Holder{Key: locks.Key{DB: 0, Name: "job"}, Owner: "alice"}, "x")
 	c[2].Do(t, "SET", done, fmt.Sprintf("0 %d %s", a.Grant.Fence, a.Grant.Hold), "PX", "60000")
 	giveBack(t, p[0], "alice", "x", 0)
 	nothingLeft(t, p[0], c)

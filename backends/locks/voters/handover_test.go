@@ -57,10 +57,10 @@ func (c *wired) Write(b []byte) (int, error) {
 		if !found {
 			break
 		}
-		for _, s := range []*scripts.Script{scripts.Acquire, scripts.Release, scripts.Handover} {
+		for _, s := range []*scripts.Script{scripts.Acquire, scripts.Release, scripts.Calls} {
 			if strings.HasPrefix(after, s.SHA1) {
 				c.calls = append(c.calls, s.Name)
-				c.lost = c.lost || c.mute && s == scripts.Handover
+				c.lost = c.lost || c.mute && s == scripts.Calls
 			}
 		}
 		rest = after
@@ -155,10 +155,10 @@ func TestHandOver_OneCall(t *testing.T) {
 	t.Parallel()
 	for _, flush := range []bool{false, true} {
 		h := newHandOver(t)
-		want := []string{"handover"}
+		want := []string{"calls"}
 		if flush {
 			h.conn.Do(t, "SCRIPT", "FLUSH")
-			want = append(want, "handover")
+			want = append(want, "calls")
 		}
 		r := h.set.HandOver(h.release, h.acquire, All)
 		if v := h.vote(r); v.Kind != Yes || v.Holds != 0 {
@@ -209,7 +209,7 @@ func TestHandOver_AnswerLost(t *testing.T) {
 	if v := h.vote(h.acquire.Round); v.Kind != Yes || v.Holds != 1 || h.owner() != "bob" {
 		t.Errorf("acquire: %+v, %s has it", v, h.owner())
 	}
-	h.wants("handover", "handover")
+	h.wants("calls", "calls")
 }
 
 // TestHandOver_NodeLost: if the node cannot be reached after that, the acquire has failed, perhaps done, so that it is to be
@@ -222,10 +222,10 @@ func TestHandOver_NodeLost(t *testing.T) {
 	if v := h.vote(h.acquire.Round); v.Kind != Silent || v.Err == nil || v.Unsent {
 		t.Errorf("acquire: %+v", v)
 	}
-	h.wants("handover")
+	h.wants("calls")
 	h.do(func() { h.down = false })
 	if v := h.vote(r); v.Kind != Duplicate || h.owner() != "bob" {
 		t.Errorf("release: %+v, %s has it", v, h.owner())
 	}
-	h.wants("handover", "release")
+	h.wants("calls", "release")
 }

@@ -35,8 +35,7 @@ type ScriptCall struct {
 	Durable         bool          // a yes counts only when Options.ReplicaAcks replicas have it
 	RetryUntilAcked bool          // it is an undo or a release: repeated until the node has done it, or Expires
 	RetryArgs       []string      // not nil: is sent instead of Args when the call is repeated, since times in Args are then outdated
-	behind          *Round        // if it is sent right behind the call of this round, both are sent as handOver
-	handOver        []string      // the whole command, as Args
+	behind          *Round        // not nil: it is to be sent right behind the call of this round, and in one command
 	probe           bool          // sent also to a node that must not vote
 	sent            bool          // the node may have run it
 }
@@ -86,6 +85,7 @@ type Node struct {
 	scriptsLoaded  bool // on this connection
 	connectionLost bool // the connection before was lost
 	batch          []ScriptCall
+	batcher        batcher
 	cmds           []rueidis.Completed
 }
 
@@ -264,16 +264,14 @@ func (n *Node) try(calls []ScriptCall, repeat bool) (again []ScriptCall) {
 		n.retryOrFailAll(calls, err)
 		return nil
 	}
+	for i := range calls {
+		calls[i].sent = true
+	}
 	n.cmds = n.cmds[:0]
-	for _, sent := range commandsOf(calls) {
-		args := sent[0].Args
-		if len(sent) == 2 {
-			args = sent[1].handOver
-		}
-		n.cmds = append(n.cmds, n.client.B().Arbitrary(args...).Build())
-		for i := range sent {
-			sent[i].sent = true
-		}
+	commands := n.batcher.batch(calls)
+	defer n.batcher.forget()
+	for i := range commands {
+		n.cmds = append(n.cmds, n.client.B().Arbitrary(commands[i].args()...).Build())
 	}
 	acks := n.appendWait(calls)
 	results := n.client.DoMulti(ctx, n.cmds...)
@@ -285,7 +283,8 @@ func (n *Node) try(calls []ScriptCall, repeat bool) (again []ScriptCall) {
 	if acks {
 		missing = n.missingAcks(results[len(results)-1])
 	}
-	for i, sent := range commandsOf(calls) {
+	for i := range commands {
+		sent := commands[i].calls
 		switch err := results[i].NonRedisError(); {
 		case err != nil:
 			lost = err
@@ -301,7 +300,9 @@ func (n *Node) try(calls []ScriptCall, repeat bool) (again []ScriptCall) {
 			again = append(again, sent...)
 		default:
 			answered += len(sent)
-			n.deliver(sent, results[i], missing)
+			for k, v := range commands[i].votes(results[i]) {
+				n.deliverVote(sent[k], v, missing)
+			}
 		}
 	}
 	if lost != nil {
@@ -319,19 +320,7 @@ func isNoScript(err error) bool {
 	return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT")
 }
 
-// deliver answers the calls that were sent as one command with its reply. missing, if not nil, is why too few replicas
-// have what a durable call did.
-func (n *Node) deliver(sent []ScriptCall, res rueidis.RedisResult, missing error) {
-	if len(sent) == 1 {
-		n.deliverVote(sent[0], ReadVote(res, sent[0].Parse), missing)
-		return
-	}
-	release, acquire := readHandOver(res, sent[0].Parse, sent[1].Parse)
-	n.deliverVote(sent[0], release, missing)
-	n.deliverVote(sent[1], acquire, missing)
-}
-
-// deliverVote answers a call with its vote. A call that is retried until acknowledged is retried if that is an error.
+// deliverVote answers a call with its vote. missing, if not nil, is why too few replicas have what a durable call did. A call that is retried until acknowledged is retried if that is an error.
 func (n *Node) deliverVote(j ScriptCall, v Vote, missing error) {
 	n.noteRefusal(&v)
 	if j.Durable && missing != nil && v.Kind == Yes {

@@ -73,6 +73,10 @@ type Vote struct {
 // it.
 const reinstatedFence = -1
 
+// UnknownHolds stands for the number of holds left on a node that has them under another fence than their grant's: it
+// may lack some.
+const UnknownHolds = -1
+
 // An Abstention is why a node that answered may not vote.
 type Abstention int8
 

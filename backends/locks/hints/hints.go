@@ -1,4 +1,5 @@
-package voters
+// Package hints takes what lock nodes publish: that a lock was released, or a lease cut. A hint may be lost or wrong.
+package hints
 
 import (
 	"context"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
 )
 
 const (
@@ -20,12 +22,9 @@ const (
 	longRedial     = 2 * time.Second // longest pause between two tries to listen to a node that fails
 )
 
-// cutChannel is the channel on which nodes tell that a lease was cut.
-func (s *Set) cutChannel() string { return s.Opts.Prefix + "node:cut" }
-
-// Listen starts the goroutines that take hints from the nodes and pass them on to the host. They end with ctx; Close
-// waits for them. It is called once at most.
-func (s *Set) Listen(ctx context.Context, host *locks.Host) {
+// Listen starts the goroutines that take hints from the nodes of a Set and pass them on to the host. They end with ctx;
+// Set.Close waits for them. It is called once at most.
+func Listen(ctx context.Context, s *voters.Set, host *locks.Host) {
 	for i, source := range host.Lines.Listen() {
 		l := &Listener{Set: s, Keepalive: host.Keepalive, Source: source, node: s.Members[i]}
 		s.Start(func() { l.run(ctx) })
@@ -35,17 +34,17 @@ func (s *Set) Listen(ctx context.Context, host *locks.Host) {
 // A Listener keeps the one connection on which a node tells of releases. It is
 // opened when a caller waits for a lock, and opened again when it is lost.
 type Listener struct {
-	Set       *Set
+	Set       *voters.Set
 	Keepalive *locks.Keepalive
 	Source    *locks.Source
 
-	node    *Node
+	node    *voters.Node
 	refused bool // the node answered a subscription with an error, which has been logged
 }
 
 // run listens until ctx ends.
 func (l *Listener) run(ctx context.Context) {
-	for pause := FirstPause; ctx.Err() == nil; pause = min(2*pause, longRedial) {
+	for pause := voters.FirstPause; ctx.Err() == nil; pause = min(2*pause, longRedial) {
 		if !l.Source.Needed() {
 			select {
 			case <-l.Source.Changed():
@@ -53,7 +52,7 @@ func (l *Listener) run(ctx context.Context) {
 			}
 		}
 		if l.listen(ctx) {
-			pause = FirstPause
+			pause = voters.FirstPause
 		}
 		_ = locks.Sleep(ctx, pause)
 	}
@@ -107,11 +106,14 @@ func (l *Listener) follow(ctx context.Context, c rueidis.DedicatedClient) bool {
 	return true
 }
 
+// cutChannel is the channel on which nodes tell that a lease was cut.
+func (l *Listener) cutChannel() string { return l.Set.Opts.Prefix + "node:cut" }
+
 func (l *Listener) channels(keys []locks.Key) []string {
 	all := make([]string, len(keys))
 	for i, k := range keys {
 		if all[i] = nodekeys.Lock(l.Set.Opts.Prefix, k); k == locks.CutKey {
-			all[i] = l.Set.cutChannel()
+			all[i] = l.cutChannel()
 		}
 	}
 	return all
@@ -119,14 +121,14 @@ func (l *Listener) channels(keys []locks.Key) []string {
 
 // keyOf is the key of a channel.
 func (l *Listener) keyOf(channel string) (k locks.Key, ok bool) {
-	if channel == l.Set.cutChannel() {
+	if channel == l.cutChannel() {
 		return locks.CutKey, true
 	}
 	return nodekeys.Parse(l.Set.Opts.Prefix, channel)
 }
 
 func (l *Listener) do(ctx context.Context, c rueidis.DedicatedClient, cmd rueidis.Completed) error {
-	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, voters.CallTimeout)
 	defer cancel()
 	err := c.Do(ctx, cmd).Error()
 	if answer := (*rueidis.RedisError)(nil); errors.As(err, &answer) && !l.refused {
@@ -150,7 +152,7 @@ const cutPause = 5 * time.Millisecond
 
 // Message reads what the scripts publish.
 func (l *Listener) Message(m rueidis.PubSubMessage) {
-	if m.Channel == l.Set.cutChannel() {
+	if m.Channel == l.cutChannel() {
 		if h, ok := parseCut(m.Message, l.Set.Opts.Prefix); ok {
 			l.Keepalive.RecheckIn(cutPause+l.Set.Opts.Random.UpTo(cutPause), h, true)
 		}

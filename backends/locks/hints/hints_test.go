@@ -1,4 +1,4 @@
-package voters
+package hints
 
 import (
 	"testing"
