@@ -122,6 +122,15 @@ func (p *waitingLocker) Unlock(context.Context, locks.UnlockRequest) (int, error
 	return 0, locks.ErrLost
 }
 
+func (p *waitingLocker) RenewAll(context.Context, []locks.Key, locks.RenewRequest) (time.Duration, error) {
+	return 0, locks.ErrLost
+}
+
+func (p *waitingLocker) UnlockAll(context.Context, []locks.Key, locks.UnlockRequest) (int, error) {
+	p.unlocked <- struct{}{}
+	return 0, locks.ErrLost
+}
+
 func (p *waitingLocker) Undo(locks.Grant) {}
 
 // testServer is a Server in front of a fakeUpstream.

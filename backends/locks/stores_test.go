@@ -46,6 +46,20 @@ func onEach(t *testing.T, o locks.Options, test func(t *testing.T, s *locks.Serv
 	})
 }
 
+// onLimiting runs a test with Services whose Stores grant several names at once.
+func onLimiting(t *testing.T, o locks.Options, test func(t *testing.T, s *locks.Service)) {
+	t.Parallel()
+	t.Run("quorum", func(t *testing.T) {
+		t.Parallel()
+		_, s := serveOn(t, startNodes(t), o)
+		test(t, s)
+	})
+	t.Run("memory", func(t *testing.T) {
+		t.Parallel()
+		inMemory(t, o, test)
+	})
+}
+
 // startNodes starts three lock nodes.
 func startNodes(t *testing.T) (nodes []*backends.Server) {
 	t.Helper()

@@ -128,7 +128,7 @@ var Etcd = []Mutant{
 		Breaks: "a writer who comes after readers whose leases have ended takes them away: else a renewal through another proxy brings one back",
 		Rare:   true,
 		Units:  Units{"backends/locks/etcd", "^TestShared_ComesInTheirPlace$"},
-		Edits:  []Edit{{"backends/locks/etcd/shared.go", "case !ended:", "case ended || !ended:"}},
+		Edits:  []Edit{{"backends/locks/etcd/shared.go", "if !ended {\n\t\treturn", "if ended || !ended {\n\t\treturn"}},
 	},
 	{
 		Name:   "etcd-writer-comes-back",
