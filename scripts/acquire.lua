@@ -183,7 +183,6 @@ local function grant()
     -- those who gave it back are not there any more; not before: behind another write a full node takes the grant
     if us % 16 == 0 then redis.pcall('ZREMRANGEBYSCORE', beside('lockr'), '-inf', now) end
   end
-  if claim and string.match(claim, '^%d+ %d+ (.*)$') == owner then redis.call('HDEL', beside('fence:'), 'x') end
   return {1, fence, 0, ttl, 1, hold, 0, hold}
 end
 

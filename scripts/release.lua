@@ -35,7 +35,7 @@
 -- renewal reinstates the hold; the release is remembered as long as the fences are. Holds without such a trace, as others
 -- are left or they were missing here, are remembered one by one as given back. Other known holds of the grant that are
 -- missing here are added: see add in the prologue. The lease ends with the last of the holds left.
--- After all but an undo the intent of this owner is over as well.
+-- After all but an undo the intents of this owner are over as well, but for that of a reader who waited for several names.
 -- Repeating it changes nothing. A node that may not vote does all of it, and replies with its refusal.
 local owner, fence, unlock, request = ARGV[5], tonumber(ARGV[6]), ARGV[7] ~= 'undo', ARGV[8]
 local said = ARGV[7] == 'passed' and 'handed' or ARGV[7] == 'finish' and 'strict' or ARGV[7]
@@ -49,10 +49,11 @@ local final = first + tonumber(ARGV[11]) - 1
 local h = holder(first, final)
 local mine = h and h.owner == owner
 local same = mine and h.fence == fence and h.grant == grant
-local c, seen, noted, intent = fences('m', 'w')
+local c, seen, noted, intent, claim = fences('m', 'w', 'x')
 if unlock and intent and string.match(intent, '^%d+ (.*)$') == owner then -- other nodes have let it in beside readers here
   redis.call('HDEL', KEYS[2], 'w')
 end
+if unlock and claim and string.match(claim, '^%d+ %d+ (.*)$') == owner then redis.call('HDEL', KEYS[2], 'x') end
 noted = tonumber(noted or '0') >= fence and 1 or 0
 local done = request ~= '' and recall('U' .. request)
 local had, numbered = h and h.values or {}, h and h.fence or 0

@@ -221,7 +221,7 @@ func TestAcquireAll_KeepsOut(t *testing.T) {
 	m.wants(m.one("carol", "b"), ":intent")
 	m.wants(m.all("frank", false, 9000, 10, "b", "a"), "y y")
 	m.gives("frank", locks.Key{Name: "b"})
-	m.wants(m.one("carol", "b"), "y") // a grant ends the intent
+	m.wants(m.one("carol", "b"), "y") // a release ends the intent
 	m.wants(m.all("alice", false, 1, 20, "b", "g"), "carol w")
 	eventually(t, time.Minute, "an intent ends by itself", func() bool { return m.one("carol", "g") == "y" })
 }

@@ -30,9 +30,6 @@ func AcquireAll(byName [][]voters.Vote, q int, final bool) AllResult {
 		t.Verdict = Granted
 	case of[Held] > 0:
 		t.Verdict = Held
-	case refusals(byName) >= q:
-		t.Verdict, t.InTheWay = Held, oftenestRefused(byName)
-		t.Names[t.InTheWay] = heldBy(byName[t.InTheWay], 1)
 	default:
 		for _, v := range [...]Verdict{Ended, Full, Open, Split, TooFew} {
 			if of[v] > 0 {
@@ -42,33 +39,6 @@ func AcquireAll(byName [][]voters.Vote, q int, final bool) AllResult {
 		}
 	}
 	return t
-}
-
-// refusals is how many nodes name an obstacle for some name, the one that most nodes name for it. Two rivals for one name are not
-// two obstacles: both may go.
-func refusals(byName [][]voters.Vote) (n int) {
-	refused := make([]bool, len(byName[0]))
-	for _, votes := range byName {
-		most, _ := Most(votes, refusal)
-		for i := range votes {
-			if o, no := refusal(&votes[i]); no && o == most && !refused[i] {
-				refused[i] = true
-				n++
-			}
-		}
-	}
-	return n
-}
-
-// oftenestRefused is the name that most nodes refuse for one reason.
-func oftenestRefused(byName [][]voters.Vote) (name int) {
-	most := 0
-	for i, votes := range byName {
-		if _, n := Most(votes, refusal); n > most {
-			name, most = i, n
-		}
-	}
-	return name
 }
 
 // ByName are the votes on each of several names. A node that did not vote did not vote on any of them.
