@@ -69,12 +69,13 @@ func none(t *testing.T, c <-chan result, during time.Duration) {
 func TestReentry_WhileOthersWait(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)
-	p := rivals(t, 2, nodes)
+	p, c := rivals(t, 2, nodes), conns(t, nodes)
 	lock(t, p[0], "job", "alice", 10*time.Second)
 	for _, s := range p { // one remembers that alice has it, the other does not
 		waitFor(t, s, "job", "")
 		holds := 0
 		for _, d := range []time.Duration{0, 10 * time.Second} {
+			everywhere(t, s, c) // a late node counts fewer
 			a, err := s.Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: "alice", TTL: 10 * time.Second, Wait: d})
 			if err != nil || !a.Granted || a.Grant.Holds <= holds {
 				t.Errorf("LOCK by alice with WAIT %v: %+v, %v", d, a, err)
