@@ -165,30 +165,8 @@ func (l *locker) at(name string) *lockState {
 // lock is a LOCK that is granted or refused at once.
 func (l *locker) lock() {
 	name := l.name()
-	args := []string{"LOCK", name, "40s"}
-	owner := []string{"", "", "one", "two"}[l.IntN(4)]
-	var options [][]string
-	retry := l.IntN(4) == 0
-	if owner != "" {
-		options = append(options, []string{"OWNER", owner})
-		if l.IntN(3) == 0 {
-			options = append(options, []string{"REQ", strconv.FormatUint(l.Uint64(), 36)})
-		}
-	}
-	if l.IntN(3) == 0 {
-		options = append(options, []string{"INFO", "by\r\nme"})
-	}
-	if l.IntN(4) == 0 {
-		options = append(options, []string{"SESSION"}, []string{"MAXHOLD", "1m"})
-	}
-	if l.IntN(3) == 0 {
-		options = append(options, []string{"WAIT", l.either("0", "20ms")})
-	}
-	if retry {
-		options = append(options, []string{"RETRYAFTER"})
-	}
-	l.Shuffle(len(options), func(i, j int) { options[i], options[j] = options[j], options[i] })
-	args = append(args, slices.Concat(options...)...)
+	owner, options := l.lockOptions()
+	args := append([]string{"LOCK", name, "40s"}, options...)
 	if !l.verb(args...) {
 		return
 	}
@@ -201,7 +179,7 @@ func (l *locker) lock() {
 		if slices.Contains(args, "REQ") && l.IntN(2) == 0 { // sent again, it is done once
 			l.expect(fits, args...)
 		}
-	case retry:
+	case slices.Contains(args, "RETRYAFTER"):
 		l.expect(func(v redistest.Value) bool {
 			return v.Kind == '*' && len(v.Elems) == 4 && v.Elems[0].Raw == ":0\r\n" && v.Elems[2].Int() > 10_000
 		}, args...)
@@ -333,7 +311,8 @@ func (l *locker) faulty() {
 		{"LOCK"}, {"LOCK", "a"}, {"LOCK", "a", "5"}, {"LOCK", "", "30s"}, {"LOCK", "a", "30s", "BOGUS"}, {"LOCK", "a", "30s", "OWNER"}, {"LOCK", "a", "2h"}, {"LOCK", "a", "30s", "WAIT", "-1"},
 		{"UNLOCK"}, {"UNLOCK", "a", "me", "FENCE", "x"}, {"RENEW", "a"}, {"RENEW", "a", "30s", "me", "ALL"}, {"LOCKCTL"}, {"LOCKCTL", "NO\r\nSUCH"}, {"LOCKCTL", "INFO"}, {"LOCKCTL", "LIST", "CURSOR", "x"},
 		{"LOCK", "a", "30s", "REQ", "1"}, {"LOCK", "a", "30s", "WAIT", "1h"}, {"LOCK", strings.Repeat("n", 65<<10), "30s"},
-	}[l.IntN(19)]
+		{"LOCKALL", "2", "a", "a", "30s"}, {"UNLOCKALL", "3", "a", "b"}, {"RENEWALL", "1", "a", "30s", "me", "FENCE", "1"},
+	}[l.IntN(22)]
 	if l.verb(args...) {
 		l.strung = l.strung || slices.Contains(args, "1h")
 		l.expect(func(v redistest.Value) bool { return v.IsError() && !strings.HasPrefix(v.Text, "ERR unknown command") }, args...)
@@ -452,7 +431,7 @@ func (l *locker) reply() {
 
 // burst is what the client sends before it reads again.
 func (l *locker) burst() string {
-	ways := []func(){l.lock, l.lock, l.unlock, l.unlock, l.renew, l.inspect, l.faulty, l.wait, l.store, l.store, l.state}
+	ways := []func(){l.lock, l.lock, l.unlock, l.unlock, l.renew, l.lockAll, l.releaseAll, l.inspect, l.faulty, l.wait, l.store, l.store, l.state}
 	for range 1 + l.IntN(30) {
 		ways[l.IntN(len(ways))]()
 	}

@@ -30,7 +30,7 @@ func (c *Client) batches(names []string, o Release, verb string) (all []batch, e
 				return nil, err
 			}
 		}
-		at := slices.IndexFunc(all, func(b batch) bool { return b.owner == own.owner && b.shared == own.shared })
+		at := slices.IndexFunc(all, func(b batch) bool { return b.owner == own.owner }) // generated for one LOCK, or named for all
 		if at < 0 {
 			at, all = len(all), append(all, batch{owner: own.owner, shared: own.shared})
 		}

@@ -1,6 +1,7 @@
 package lockcmd
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -166,6 +167,9 @@ func TestSeveral(t *testing.T) {
 			{0, "UNLOCKALL 2 a b", ":1"}, // again, of one of them
 			{0, "UNLOCKALL 2 a b", ":1"},
 			{1, "LOCKALL 3 a b c 30s", "*5 :30000"},
+			{1, "UNLOCKALL 3 a b c", ":1"},
+			{1, "LOCK c 30s", "*4"},
+			{1, "UNLOCK c", ":1"},
 		},
 		"of several LOCKs": {
 			{0, "LOCK a 30s", "*4"},
@@ -243,6 +247,73 @@ func TestSeveral(t *testing.T) {
 			})
 		})
 	}
+}
+
+// fates is a Locker that answers by the owner of the locks: how long each is, and how many holds are left.
+type fates struct {
+	Locker
+	validity map[string]time.Duration
+	left     map[string]int
+}
+
+func (f *fates) RenewAll(_ context.Context, _ []locks.Key, r locks.RenewRequest) (time.Duration, error) {
+	return f.validity[r.Owner], nil
+}
+
+func (f *fates) UnlockAll(_ context.Context, _ []locks.Key, r locks.UnlockRequest) (int, error) {
+	return f.left[r.Owner], nil
+}
+
+// TestSeveral_OfSeveralOwners: the answer is of all of them.
+func TestSeveral_OfSeveralOwners(t *testing.T) {
+	f := &fates{validity: map[string]time.Duration{"o1": 3 * time.Second, "o2": 2 * time.Second, "o3": 4 * time.Second}, left: map[string]int{"o1": 0, "o2": 1, "o3": 0}}
+	c := New(Options{Locker: f}, slog.New(slog.DiscardHandler)).NewClient(&watchedConn{})
+	for name, owner := range map[string]string{"a": "o1", "b": "o2", "c": "o3", "d": "o1"} {
+		c.implicit.Add(locks.Grant{Key: locks.Key{Name: name}, Owner: owner, Fence: 1})
+	}
+	for line, want := range map[string]string{
+		"RENEWALL 3 a b c 5s": ":2000", "RENEWALL 3 c d a 5s": ":3000",
+		"UNLOCKALL 3 a b c": ":0", "UNLOCKALL 3 a c d": ":1", "UNLOCKALL 1 b": ":0",
+	} {
+		if got := says(t, &c, line); got != want {
+			t.Errorf("%s: %s, want %s", line, got, want)
+		}
+	}
+}
+
+// TestSeveral_EndsWaits: UNLOCKALL ends a LOCK with ASYNC that waits, as UNLOCK does.
+func TestSeveral_EndsWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, conns, _ := asyncClients(t, 2, nil)
+		says(t, c[0], "LOCK a 30s OWNER first")
+		says(t, c[1], "LOCK a 30s OWNER me REQ r WAIT 1m ASYNC")
+		says(t, c[1], "UNLOCKALL 2 b a me")
+		says(t, c[0], "UNLOCK a first")
+		synctest.Wait()
+		if len(conns[1].told) != 0 {
+			t.Errorf("told %q", conns[1].told)
+		}
+	})
+}
+
+// A deafConn is that of a client that has gone when it is to get a reply.
+type deafConn struct{ watchedConn }
+
+func (c *deafConn) Reply([]byte, error) bool { return false }
+
+// TestSeveral_ClientHasLeft: what a client cannot be told of is undone, every name.
+func TestSeveral_ClientHasLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _, _ := asyncClients(t, 2, nil)
+		gone := c[0].verbs.NewClient(&deafConn{watchedConn{present: t.Context()}})
+		if err := gone.Lock(t.Context(), words("LOCKALL 3 a b c 30s"), false); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if got := says(t, c[1], "LOCKALL 3 a b c 30s"); !strings.HasPrefix(got, "*5 ") {
+			t.Errorf("the next client is told %s", got)
+		}
+	})
 }
 
 // TestSeveral_RequireOwner: with --require-owner none is looked up.
