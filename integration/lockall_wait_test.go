@@ -197,3 +197,79 @@ func TestLockAll_Drain(t *testing.T) {
 		t.Errorf("got %v", v)
 	}
 }
+
+// TestLockAll_IsServed: owners of single names that come and go at another proxy, so that there is hardly a moment in which all names are
+// free, do not keep out who wants all of them.
+func TestLockAll_IsServed(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 3, 2, "--node-timeout", "2s")
+	stop := make(chan struct{})
+	var others sync.WaitGroup
+	for i := range 4 {
+		c := redistest.Open(t, r.proxies[1].Addr())
+		others.Go(func() {
+			name := fmt.Sprint("n", i%2)
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				owner := fmt.Sprint("o", i, ":", n)
+				if v, err := c.Try("LOCK", name, "30s", "OWNER", owner, "WAIT", "1m"); err != nil || len(v.Elems) != 4 {
+					t.Errorf("LOCK of %s: %v, %v", owner, v, err)
+					return
+				}
+				time.Sleep(10 * time.Millisecond) // the next waits meanwhile
+				if v, err := c.Try("UNLOCK", name, owner); err != nil || v.Raw != ":1\r\n" {
+					t.Errorf("UNLOCK of %s: %v, %v", owner, v, err)
+					return
+				}
+			}
+		})
+	}
+	c := redistest.Open(t, r.addr())
+	for range 5 {
+		for _, name := range []string{"n0", "n1"} {
+			eventually(t, time.Minute, "the others are at work", func() bool { return c.Do(t, "LOCKCTL", "INFO", name).Raw != "*-1\r\n" })
+		}
+		began := time.Now()
+		wantGrants(t, c.Do(t, "LOCKALL", "3", "n0", "n1", "n2", "30s", "WAIT", "1m"), "n0", "n1", "n2")
+		t.Logf("after %v", time.Since(began))
+		if v := c.Do(t, "UNLOCKALL", "3", "n0", "n1", "n2"); v.Raw != ":1\r\n" {
+			t.Errorf("UNLOCKALL: %v", v)
+		}
+	}
+	close(stop)
+	others.Wait()
+}
+
+// TestLockAll_InEveryLine: LOCKCTL shows it among the waiters of each name, and who comes after it for one of them waits behind it.
+func TestLockAll_InEveryLine(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 3, 1, "--node-timeout", "2s")
+	holder, c, behind := redistest.Open(t, r.addr()), redistest.Open(t, r.addr()), redistest.Open(t, r.addr())
+	wantGrant(t, holder.Do(t, "LOCK", "b", "60s", "OWNER", "me"))
+	c.Send(t, redistest.Command(lockAll([]string{"c", "b", "a"}, "WAIT", "60s", "OWNER", "every")...))
+	awaitWaiters(t, holder, "b", 1)
+	for _, name := range []string{"a", "b", "c"} {
+		if v := holder.Do(t, "LOCKCTL", "WAITERS", name); len(v.Elems) != 1 || !strings.Contains(v.String(), `$"owner" $"every"`) {
+			t.Errorf("LOCKCTL WAITERS %s: %v", name, v)
+		}
+	}
+	if v := holder.Do(t, "LOCK", "a", "30s"); v.Raw != "*-1\r\n" {
+		t.Errorf("LOCK of a name that another waits for: %v", v)
+	}
+	behind.Send(t, redistest.Command("LOCK", "a", "30s", "OWNER", "behind", "WAIT", "60s"))
+	for late := time.Now().Add(time.Minute); len(holder.Do(t, "LOCKCTL", "WAITERS", "a").Elems) != 2; {
+		if time.Now().After(late) {
+			t.Fatal("it does not wait")
+		}
+	}
+	holder.Do(t, "UNLOCK", "b", "me")
+	wantGrants(t, c.Read(t), "c", "b", "a")
+	if v := c.Do(t, "UNLOCK", "a", "every"); v.Raw != ":1\r\n" {
+		t.Errorf("UNLOCK: %v", v)
+	}
+	wantGrant(t, behind.Read(t))
+}

@@ -63,11 +63,19 @@ func TestLog_LockEvents(t *testing.T) {
 	c.Do(t, "LOCK", "read", "60s", "SHARED", "OWNER", "alice")
 	c.Do(t, "LOCK", "read", "60s", "SHARED", "OWNER", "bob")
 	c.Do(t, "LOCKCTL", "FORCE", "read")
+	c.Do(t, "LOCKALL", "2", "all1", "all2", "60s", "OWNER", "alice")
+	c.Do(t, "LOCKALL", "2", "all3", "all2", "60s", "OWNER", "bob")
+	c.Do(t, "UNLOCK", "all1", "alice")
+	c.Do(t, "LOCK", "all1", "60s", "OWNER", "bob")
+	c.Do(t, "RENEWALL", "2", "all1", "all2", "60s", "alice")
+	c.Do(t, "UNLOCKALL", "1", "all2", "alice")
 	var log string
-	over := func() bool { return len(linesWith(log, "is lost")) > 0 && len(linesWith(log, "lock forced")) > 1 }
+	over := func() bool {
+		return len(linesWith(log, "is lost")) > 0 && len(linesWith(log, "lock forced")) > 1 && len(linesWith(log, "verb=UNLOCKALL")) > 0
+	}
 	for end := time.Now().Add(20 * time.Second); !over(); time.Sleep(10 * time.Millisecond) {
 		if log = p.Log(); time.Now().After(end) {
-			t.Fatalf("the loss is not in the log:\n%s", log)
+			t.Fatalf("the loss, or the last command, is not in the log:\n%s", log)
 		}
 	}
 	for _, tt := range []struct{ level, msg, more string }{
@@ -78,6 +86,11 @@ func TestLog_LockEvents(t *testing.T) {
 		{"WARN", "lock lost: lease ended before RENEW or UNLOCK", "lock=never-taken-by-me"},
 		{"WARN", "lock forced", "lock=" + long[:64] + "..."},
 		{"WARN", "lock forced", "readers=2"},
+		{"DEBUG", "lock granted", "verb=LOCKALL db=0 lock=all2"},
+		{"DEBUG", "lock is held by another", "verb=LOCKALL db=0 lock=all2"},
+		{"WARN", "lock lost: held by another owner at RENEW or UNLOCK", "verb=RENEWALL db=0 lock=all1"},
+		{"DEBUG", "lock renewed", "verb=RENEWALL db=0 lock=all2"},
+		{"DEBUG", "lock given back", "verb=UNLOCKALL db=0 lock=all2"},
 		{"WARN", "lock with SESSION is lost", "lock=" + long[:64] + "..."},
 	} {
 		found := linesWith(log, fmt.Sprintf("level=%s msg=%q", tt.level, tt.msg))
