@@ -17,6 +17,8 @@ type acquisition struct {
 
 	guess int // the seat that may be free, with Permits
 
+	done done // if it was made
+
 	// by the last call of decide
 	decision locks.Decision
 	was      *view // what the grant drops; nil: nothing
@@ -31,17 +33,16 @@ func (s *Store) Acquire(ctx context.Context, r locks.Attempt) (locks.Decision, e
 	if err := ctx.Err(); err != nil {
 		return locks.Decision{}, err
 	}
-	a := &acquisition{Attempt: r, id: s.opts.Random.ID()}
-	if r.Req != "" {
-		a.tag = tagOf(locks.Holder{Key: r.Key, Owner: r.Owner}, r.Req)
+	if len(r.Others) > 0 {
+		return s.acquireAll(ctx, &r)
 	}
+	a, q := s.newAcquisition(&r)
 	if r.Permits > 0 {
 		a.guess = s.seats.Pick(r.Key, r.Permits, s.opts.Random.Int)
 	}
 	if r.Fresh || r.Replaces != nil {
 		defer s.busy.begin(r.Key)()
 	}
-	q := question{op: "LOCK", key: r.Key, owner: r.Owner, tag: a.tag, ttl: r.TTL, beside: true, seats: r.Permits > 0}
 	d, err := s.change(ctx, q, func(v *view) (*write, error) {
 		w, err := a.decide(v)
 		if w != nil {
@@ -52,7 +53,7 @@ func (s *Store) Acquire(ctx context.Context, r locks.Attempt) (locks.Decision, e
 	switch {
 	case d == nil && err != nil:
 		if answered := (*locks.HoldsError)(nil); !errors.As(err, &answered) && !errors.Is(err, locks.ErrSessionEnded) {
-			s.undoUnanswered(r.Key, a.wrote, a.id)
+			s.undoUnanswered(a.wrote, undoing{r.Key, []string{a.id}})
 		}
 		return locks.Decision{}, err
 	case d == nil:
@@ -62,7 +63,17 @@ func (s *Store) Acquire(ctx context.Context, r locks.Attempt) (locks.Decision, e
 		s.keepOut(ctx, a)
 		return a.decision, nil
 	}
-	return s.granted(a, d)
+	a.done = *d
+	return s.granted(a)
+}
+
+// newAcquisition is what an attempt is to etcd.
+func (s *Store) newAcquisition(r *locks.Attempt) (*acquisition, question) {
+	a := &acquisition{Attempt: *r, id: s.opts.Random.ID()}
+	if r.Req != "" {
+		a.tag = tagOf(locks.Holder{Key: r.Key, Owner: r.Owner}, r.Req)
+	}
+	return a, question{op: "LOCK", key: r.Key, owner: r.Owner, tag: a.tag, ttl: r.TTL, beside: true, seats: r.Permits > 0}
 }
 
 // decide is what an acquisition writes.
@@ -87,7 +98,7 @@ func (a *acquisition) decide(v *view) (*write, error) {
 	case mine && !same && !replaces && !a.Fresh && v.count() >= locks.MaxHolds:
 		return nil, &locks.HoldsError{Max: locks.MaxHolds}
 	}
-	if refused, is := v.inTheWay(a.Reader != "", a.Owner); is && !mine {
+	if refused, is := a.inTheWay(v); is && !mine {
 		a.decision, a.intent = refused, v.beside.intent
 		return nil, nil
 	}
@@ -129,38 +140,50 @@ func over(v *view, ids []string) map[string]requested {
 	return reqs
 }
 
-// granted is the answer to an acquisition that was made.
-func (s *Store) granted(a *acquisition, d *done) (locks.Decision, error) {
-	h, fence := locks.Holder{Key: a.Key, Owner: a.Owner}, d.view.fence
-	if was := a.was; was != nil && a.Fresh {
-		s.host.Keepalive.Supersede(h, was.fence, a.Session)
-	} else if was != nil {
-		s.host.Keepalive.Lose(locks.Holder{Key: a.Key, Owner: string(was.rec.Owner)}, was.fence, locks.LossTaken, locks.ReplacedReason)
+// granted is the answer to acquisitions that were made in one step.
+func (s *Store) granted(all ...*acquisition) (locks.Decision, error) {
+	first := all[0]
+	until := first.done.began + first.TTL - locks.Drift(first.TTL)
+	for _, a := range all {
+		h := locks.Holder{Key: a.Key, Owner: a.Owner}
+		if was := a.was; was != nil && a.Fresh {
+			s.host.Keepalive.Supersede(h, was.fence, a.Session)
+		} else if was != nil {
+			s.host.Keepalive.Lose(locks.Holder{Key: a.Key, Owner: string(was.rec.Owner)}, was.fence, locks.LossTaken, locks.ReplacedReason)
+		}
 	}
-	until := d.began + a.TTL - locks.Drift(a.TTL)
 	now := s.Now()
+	err := error(nil)
 	if until <= now {
-		s.undoLater(a.Key, a.id)
-		return locks.Decision{}, &locks.QuorumError{Op: "LOCK", Name: a.Name, Nodes: len(s.opts.Members), Need: s.need(), Failed: []error{errLate}}
-	}
-	if a.Session != nil {
+		err = &locks.QuorumError{Op: "LOCK", Name: first.Name, Nodes: len(s.opts.Members), Need: s.need(), Failed: []error{errLate}}
+	} else if first.Session != nil {
 		s.host.Keepalive.Lock()
-		ended := a.Session.EndedLocked()
-		if !ended {
-			s.host.Keepalive.AddLocked(&a.Attempt, a.id, fence, d.began, until)
+		if first.Session.EndedLocked() {
+			err = locks.ErrSessionEnded
+		}
+		for _, a := range all {
+			if err == nil {
+				s.host.Keepalive.AddLocked(&a.Attempt, a.id, a.done.view.fence, a.done.began, until)
+			}
 		}
 		s.host.Keepalive.Unlock()
-		if ended {
+	}
+	d := locks.Decision{Granted: true}
+	for _, a := range all {
+		v := a.done.view
+		if err != nil {
 			s.undoLater(a.Key, a.id)
-			return locks.Decision{}, locks.ErrSessionEnded
+			continue
 		}
+		if v.count() == 1 {
+			s.memory.note(a.Key, v.fence, now-a.Asked)
+		}
+		d.Add(locks.Grant{Key: a.Key, Owner: a.Owner, Fence: v.fence, Validity: until - now, Holds: v.count(), Hold: a.id})
 	}
-	if d.view.count() == 1 {
-		s.memory.note(a.Key, fence, now-a.Asked)
+	if err != nil {
+		return locks.Decision{}, err
 	}
-	return locks.Decision{Granted: true, Grant: locks.Grant{
-		Key: a.Key, Owner: a.Owner, Fence: fence, Validity: until - now, Holds: d.view.count(), Hold: a.id,
-	}}, nil
+	return d, nil
 }
 
 // Holder implements locks.Store.
@@ -170,7 +193,7 @@ func (s *Store) Holder(ctx context.Context, k locks.Key) (locks.Decision, error)
 		return locks.Decision{}, err
 	}
 	if len(v.holds) == 0 {
-		read, _ := v.inTheWay(false, "")
+		read, _ := (&acquisition{}).inTheWay(v)
 		return read, nil
 	}
 	return v.refusal(), nil

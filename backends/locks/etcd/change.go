@@ -100,10 +100,12 @@ func (s *Store) change(ctx context.Context, q question, decide func(*view) (*wri
 			again, err = s.client.ask(ctx, end-s.Now(), "kv/txn", request, &r)
 			d.resent = d.resent || again
 			if err == nil && r.Succeeded {
+				s.stats.rounds.Add(1)
 				return s.changed(q, v, w, &d, r.Header.Revision), nil
 			}
 			if err == nil {
 				if v, err = s.parse(q, &r); err == nil && d.resent && v.writtenBy(id) {
+					s.stats.rounds.Add(1)
 					return s.changed(q, v, w, &d, v.mod), nil
 				}
 				if v != nil {
@@ -125,7 +127,6 @@ func (s *Store) change(ctx context.Context, q question, decide func(*view) (*wri
 
 // changed notes a change that was made.
 func (s *Store) changed(q question, before *view, w *write, d *done, revision int64) *done {
-	s.stats.rounds.Add(1)
 	d.now, d.revision = s.Now(), revision
 	d.view = &view{now: d.now, sure: true, mod: revision}
 	s.memory.learn(q.key, w.rec, revision, revision, &writing{began: d.began, ids: w.moved}, d.view)
@@ -147,8 +148,7 @@ func (v *view) writtenBy(id string) bool {
 }
 
 // transaction is a write as etcd is told, if the name is as v shows it. A name that is free looks the same before and after somebody had
-// it, so a transaction on one is marked, under the lease that it needs itself, and does nothing where its mark is: a member of etcd
-// may do it late.
+// it, so a transaction on one is marked.
 func (s *Store) transaction(ctx context.Context, q question, v *view, w *write, id string, limit time.Duration) (t txnRequest, err error) {
 	k := s.keys()
 	base, floorMod, err := s.getFloor(ctx, limit)
@@ -159,12 +159,32 @@ func (s *Store) transaction(ctx context.Context, q question, v *view, w *write, 
 	if q.tag != "" {
 		t.Compare = append(t.Compare, modIs(k.request(q.tag), v.reqMod))
 	}
+	t.Failure = s.ranges(q)
+	if err := s.writes(ctx, q, v, w, id, base, limit, &t); err != nil {
+		return t, err
+	}
+	if w.once = nil; v.mod == 0 && w.rec != nil {
+		s.markOnce(w, &t)
+	}
+	return t, nil
+}
+
+// markOnce marks a transaction, under the lease that it needs itself, and has it do nothing where its mark is: a member of etcd may do it late.
+func (s *Store) markOnce(w *write, t *txnRequest) {
+	w.once = s.keys().once(s.opts.Random.ID())
+	mark := requestOp{Put: &putRequest{Key: w.once, Value: []byte{}, Lease: t.Success[0].Put.Lease}}
+	t.Compare = append(t.Compare, modIs(w.once, 0))
+	t.Success, t.Failure = append(t.Success, mark), append(t.Failure, mark)
+}
+
+// writes has a transaction do a write: first that of the key of the lock.
+func (s *Store) writes(ctx context.Context, q question, v *view, w *write, id string, base int64, limit time.Duration, t *txnRequest) (err error) {
+	k := s.keys()
 	put := func(key []byte, value any, need time.Duration) {
 		lease, leaseErr := s.lease(ctx, limit, need)
 		err = errors.Join(err, leaseErr)
 		t.Success = append(t.Success, requestOp{Put: &putRequest{Key: key, Value: encode(value), Lease: lease}})
 	}
-	t.Failure = s.ranges(q)
 	if w.rec != nil {
 		w.rec.Op = id
 		if w.rec.Grant == 0 {
@@ -174,15 +194,9 @@ func (s *Store) transaction(ctx context.Context, q question, v *view, w *write, 
 	} else {
 		t.Success = append(t.Success, requestOp{Delete: &deleteRequest{Key: k.lock(q.key)}})
 	}
-	s.putSeat(q, v, w, &t)
-	if w.once = nil; v.mod == 0 && w.rec != nil {
-		w.once = k.once(s.opts.Random.ID())
-		mark := requestOp{Put: &putRequest{Key: w.once, Value: []byte{}, Lease: t.Success[0].Put.Lease}}
-		t.Compare = append(t.Compare, modIs(w.once, 0))
-		t.Success, t.Failure = append(t.Success, mark), append(t.Failure, mark)
-	}
+	s.putSeat(q, v, w, t)
 	if w.ended = nil; w.newcomer {
-		s.keepApart(q, v, w, &t)
+		s.keepApart(q, v, w, t)
 	}
 	if w.last != nil {
 		w.last.Op = id
@@ -198,7 +212,7 @@ func (s *Store) transaction(ctx context.Context, q question, v *view, w *write, 
 	if w.cut != nil {
 		put(k.cut(q.key), w.cut, s.keep())
 	}
-	return t, err
+	return err
 }
 
 // keep is how long released grants and finished requests are remembered.
@@ -219,16 +233,17 @@ func (s *Store) parts(q question) []part {
 			_, _, err := s.floor.learn(found.first())
 			return err
 		}},
-		{rangeRequest{Key: k.released(q.key)}, func(v *view, found *rangeResponse, _ int64) (err error) {
+	}
+	if !q.beside { // what UNLOCK and sessions ask
+		all = append(all, part{rangeRequest{Key: k.released(q.key)}, func(v *view, found *rangeResponse, _ int64) (err error) {
 			v.last, v.lastMod, err = decode[release](found.first())
 			return err
-		}},
-		{rangeRequest{Key: k.granted(locks.Holder{Key: q.key, Owner: q.owner})}, func(v *view, found *rangeResponse, _ int64) error {
+		}}, part{rangeRequest{Key: k.granted(locks.Holder{Key: q.key, Owner: q.owner})}, func(v *view, found *rangeResponse, _ int64) error {
 			if kv := found.first(); kv != nil {
 				v.granted = kv.Mod
 			}
 			return nil
-		}},
+		}})
 	}
 	if q.tag != "" {
 		all = append(all, part{rangeRequest{Key: k.request(q.tag)}, func(v *view, found *rangeResponse, _ int64) (err error) {

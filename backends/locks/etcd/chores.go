@@ -3,6 +3,7 @@ package etcd
 import (
 	"container/heap"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -149,21 +150,31 @@ func (s *Store) doChore(x *chore) {
 }
 
 // undoLater takes holds back.
-func (s *Store) undoLater(k locks.Key, ids ...string) { s.undoUnanswered(k, nil, ids...) }
+func (s *Store) undoLater(k locks.Key, ids ...string) { s.undoUnanswered(nil, undoing{k, ids}) }
 
-// undoUnanswered takes the hold of a LOCK back whose last write was not answered. It may still be on its way: one on a free name is marked as
+// An undoing is of holds of one name.
+type undoing struct {
+	key locks.Key
+	ids []string
+}
+
+// undoUnanswered takes the holds of a LOCK back whose last write was not answered. It may still be on its way: one on a free name is marked as
 // done, and the others are looked for once more.
-func (s *Store) undoUnanswered(k locks.Key, w *write, ids ...string) {
+func (s *Store) undoUnanswered(w *write, all ...undoing) {
 	s.stats.undos.Add(1)
 	undo := func(ctx context.Context) error {
 		if err := s.mark(ctx, w); err != nil {
 			return err
 		}
-		freed, err := s.take(ctx, k, ids)
-		if freed {
-			s.host.Lines.Wake(k.Whole())
+		var failed error
+		for _, u := range all {
+			freed, err := s.take(ctx, u.key, u.ids)
+			if freed {
+				s.host.Lines.Wake(u.key.Whole())
+			}
+			failed = errors.Join(failed, err)
 		}
-		return err
+		return failed
 	}
 	now := s.Now()
 	s.later(&chore{at: now, until: now + s.opts.MaxTTL, urgent: true, do: undo})

@@ -21,6 +21,7 @@ type record struct {
 	Owner []byte `json:"owner"`
 	Info  []byte `json:"info,omitempty"`
 	Open  bool   `json:"open,omitempty"`  // the lease has no end
+	All   bool   `json:"all,omitempty"`   // of an intent: it keeps everybody out, and not readers only
 	Seat  int    `json:"seat,omitempty"`  // of a permit, counted from 1; 0: it is none
 	Base  int64  `json:"base"`            // the fence is this plus the revision of the grant
 	Grant int64  `json:"grant,omitempty"` // that revision; 0: the one that wrote this
@@ -109,6 +110,8 @@ const (
 	isName   = '/'
 	isReader = '+'
 	isIntent = '-'
+
+	endOfName = "0" // is above all that a name has
 )
 
 // digits are those of a name.
@@ -173,15 +176,21 @@ func (k keys) released(at locks.Key) []byte { return []byte(k.prefix + "/last/" 
 func (k keys) granted(h locks.Holder) []byte {
 	return []byte(k.prefix + "/owner/" + digest(h.Key, h.Owner, ""))
 }
-func (k keys) once(id string) []byte        { return []byte(k.prefix + "/once/" + id) }
-func (k keys) request(tag string) []byte    { return []byte(k.prefix + "/req/" + tag) }
-func (k keys) cut(at locks.Key) []byte      { return []byte(k.cuts() + digest(at, "", "")) }
-func (k keys) cuts() string                 { return k.prefix + "/cut/" }
-func (k keys) floor() []byte                { return []byte(k.prefix + "/floor") }
-func (k keys) notices() string              { return k.prefix + "/notice/" }
-func (k keys) notice(id string) []byte      { return []byte(k.notices() + id) }
-func after(prefix string) (end []byte)      { end = []byte(prefix); end[len(end)-1]++; return end }
-func tagOf(h locks.Holder, r string) string { return digest(h.Key, h.Owner, r) }
+func (k keys) once(id string) []byte     { return []byte(k.prefix + "/once/" + id) }
+func (k keys) request(tag string) []byte { return []byte(k.prefix + "/req/" + tag) }
+func (k keys) cut(at locks.Key) []byte   { return []byte(k.cuts() + digest(at, "", "")) }
+func (k keys) cuts() string              { return k.prefix + "/cut/" }
+func (k keys) floor() []byte             { return []byte(k.prefix + "/floor") }
+func (k keys) notices() string           { return k.prefix + "/notice/" }
+func (k keys) notice(id string) []byte   { return []byte(k.notices() + id) }
+func after(prefix string) (end []byte)   { end = []byte(prefix); end[len(end)-1]++; return end }
+
+// tagOf is that of a request. What it begins with is the same for all names.
+func tagOf(h locks.Holder, r string) string {
+	return digest(locks.Key{DB: h.DB}, h.Owner, r)[:groupDigits] + digest(h.Key, h.Owner, r)
+}
+
+const groupDigits = 16
 
 // digest tells apart what it is of.
 func digest(at locks.Key, owner, req string) string {

@@ -97,20 +97,19 @@ func (s *Store) readings(k locks.Key, found *rangeResponse, at int64) (all []*vi
 // moreReaders is when to look again where those that were read have ended, and there are more.
 const moreReaders = time.Second
 
-// inTheWay is the refusal of an owner that does not have the lock, if others keep it from that in the other way.
-func (v *view) inTheWay(reads bool, owner string) (refused locks.Decision, is bool) {
-	b := &v.beside
-	if reads {
-		switch {
-		case len(b.writer.holds) > 0 && !b.writer.held(owner, 0):
-			return b.writer.refusal(), true
-		case len(b.intent.holds) > 0 && !b.intent.held(owner, 0):
-			return locks.Decision{Remaining: b.intent.rest(), Why: locks.Intent}, true
-		}
+// inTheWay is the refusal of an owner that does not have the lock, if others keep it from that in the other way, or one that waits does.
+func (a *acquisition) inTheWay(v *view) (refused locks.Decision, is bool) {
+	b, reads := &v.beside, a.Reader != ""
+	switch {
+	case reads && len(b.writer.holds) > 0 && !b.writer.held(a.Owner, 0):
+		return b.writer.refusal(), true
+	case (reads || b.intent.rec != nil && b.intent.rec.All) && a.Replaces == nil && a.keptOut(b.intent):
+		return locks.Decision{Remaining: b.intent.rest(), Why: locks.Intent}, true
+	case reads:
 		return refused, false
 	}
 	for _, r := range b.readers {
-		if left := r.remaining(); len(r.holds) > 0 && !r.held(owner, 0) && left > refused.Remaining {
+		if left := r.remaining(); len(r.holds) > 0 && !r.held(a.Owner, 0) && left > refused.Remaining {
 			refused = locks.Decision{Holder: string(r.rec.Owner), Remaining: left, Why: locks.Readers}
 		}
 	}
@@ -118,7 +117,7 @@ func (v *view) inTheWay(reads bool, owner string) (refused locks.Decision, is bo
 		refused = locks.Decision{Remaining: moreReaders, Why: locks.Readers}
 	}
 	is = refused.Why == locks.Readers
-	if is && b.own != nil && b.own.held(owner, 0) {
+	if is && b.own != nil && b.own.held(a.Owner, 0) {
 		refused.Why = locks.Upgrade
 	}
 	return refused, is
@@ -136,14 +135,18 @@ func (s *Store) keepApart(q question, v *view, w *write, t *txnRequest) {
 			remove(k.lock(whole), nil)
 			w.ended = append(w.ended, whole)
 		}
+		if b.intent.of(q.owner) {
+			remove(k.intent(whole), nil)
+			w.ended = append(w.ended, intentKey(whole))
+		}
 		if w.taken != nil {
 			s.takeSeat(q, w, t)
 		}
 		return
 	}
 	readers := s.readersRange(whole)
-	t.Compare = append(t.Compare, noneSince(readers.Key, readers.End, b.at))
-	if b.intent.held(q.owner, 0) {
+	t.Compare = append(t.Compare, noneSince(readers.Key, readers.End, b.at), modIs(k.intent(whole), b.intent.mod))
+	if b.intent.of(q.owner) {
 		remove(k.intent(whole), nil)
 		w.ended = append(w.ended, intentKey(whole))
 	}

@@ -3,6 +3,7 @@ package etcd
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 )
 
 // The messages of etcd's gateway, as far as they are used: its protobuf in JSON. Bytes are in base64, and whole numbers
@@ -49,6 +50,7 @@ type requestOp struct {
 	Range  *rangeRequest  `json:"request_range,omitempty"`
 	Put    *putRequest    `json:"request_put,omitempty"`
 	Delete *deleteRequest `json:"request_delete_range,omitempty"`
+	Txn    *txnRequest    `json:"request_txn,omitempty"`
 }
 
 // A compare holds if a key, or each of a range, was written last by this revision, or before it; 0: there is none.
@@ -76,11 +78,39 @@ type txnRequest struct {
 }
 
 type txnResponse struct {
-	Header    header `json:"header"`
-	Succeeded bool   `json:"succeeded"`
-	Responses []struct {
-		Range *rangeResponse `json:"response_range"`
-	} `json:"responses"`
+	Header    header       `json:"header"`
+	Succeeded bool         `json:"succeeded"`
+	Responses []responseOp `json:"responses"`
+}
+
+type responseOp struct {
+	Range *rangeResponse `json:"response_range"`
+	Txn   *txnResponse   `json:"response_txn"`
+}
+
+const mostInPack = 48
+
+// packed is the same in transactions of a few each, if there are many: etcd limits how many one has, and what is in it is allowed as many as are left.
+func packed(ops []requestOp) (packs []requestOp) {
+	if len(ops) <= mostInPack {
+		return ops
+	}
+	for some := range slices.Chunk(ops, mostInPack) {
+		packs = append(packs, requestOp{Txn: &txnRequest{Success: some}})
+	}
+	return packs
+}
+
+// unpacked is what was asked for in packs.
+func (r *txnResponse) unpacked() (all []responseOp) {
+	for _, x := range r.Responses {
+		if x.Txn != nil {
+			all = append(all, x.Txn.Responses...)
+		} else {
+			all = append(all, x)
+		}
+	}
+	return all
 }
 
 // at is what a range in the answer found.
