@@ -149,11 +149,12 @@ func TestLockAll_BehindIt(t *testing.T) {
 				fill("UNLOCKALL 2 _e _f"), fill("UNLOCK _a one"), fill("UNLOCKALL 2 _b _c one"), fill("UNLOCK _a two")))
 			wantGrants(t, c.Read(t), fill("_b"), fill("_d"), fill("_a"))
 			var got []string
-			for range 7 {
-				got = append(got, c.Read(t).String())
-			}
-			if !strings.HasPrefix(got[1], ":19") {
-				t.Errorf("RENEWALL: %s", got[1])
+			for i := range 7 {
+				v := c.Read(t)
+				if i == 1 && (v.Kind != ':' || v.Int() < 5_000 || v.Int() > 20_000) {
+					t.Errorf("RENEWALL: %v", v)
+				}
+				got = append(got, v.String())
 			}
 			got[1] = "-"
 			if all := strings.Join(got, " "); all != ":1 - :1 :1 :1 :1 :1" {

@@ -54,12 +54,12 @@ func TestSession_RenewalsRaceReleases(t *testing.T) {
 			}
 		}
 	}
-	renewed := 0
-	for j := range n {
-		renewed += evals(t, n[j])
+	renewed := int64(0)
+	for _, end := range []string{"done", "lost", "held", "conflict", "canceled", "noquorum"} {
+		renewed += counter(s, "rounds_total", "question", "renew", "outcome", end)
 	}
-	t.Logf("%d scripts were run for %d locks", renewed, clients*rounds)
-	if renewed < clients*rounds*3*11/5 {
+	t.Logf("%d renewals were begun for %d locks", renewed, clients*rounds)
+	if renewed < clients*rounds/5 {
 		t.Error("too few renewals to show anything")
 	}
 }
