@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -62,19 +61,6 @@ func TestSession_RenewalsRaceReleases(t *testing.T) {
 	if renewed < clients*rounds/5 {
 		t.Error("too few renewals to show anything")
 	}
-}
-
-// evals is how many scripts a node ran.
-func evals(t *testing.T, c *redistest.Conn) (n int) {
-	t.Helper()
-	var usec int
-	text := c.Do(t, "INFO", "commandstats").Text
-	for line := range strings.Lines(text) {
-		if _, err := fmt.Sscanf(line, "cmdstat_evalsha:calls=%d,usec=%d", &n, &usec); err == nil {
-			return n
-		}
-	}
-	return 0
 }
 
 // TestRenew_RacesExpiry: a lease that ended is not renewed, whatever is under way.

@@ -260,8 +260,10 @@ func TestSimulation(t *testing.T) {
 	}
 	took := time.Since(began)
 	t.Logf("%v, %.0f seeds a minute: %v", took.Round(time.Millisecond), float64(total["seeds"])/took.Minutes(), total)
-	if !t.Failed() && len(runs) > 5 && total["hand-overs"] == 0 {
-		t.Error("void: nothing was handed over")
+	for _, what := range []string{"hand-overs", "joined calls"} {
+		if !t.Failed() && len(runs) > 5 && total[what] == 0 {
+			t.Errorf("void: no %s", what)
+		}
 	}
 	for profile, n := range runs {
 		if !t.Failed() && n >= 5 && grants[profile] < 4*n {
