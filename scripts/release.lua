@@ -6,7 +6,8 @@
 --   {1, noted, holds left, reinstated, listeners}  removed, or missing here although the grant is here; holds left is -1 if
 --       some are, and their record has another fence: then this node may lack others; reinstated is 1 if a renewal reinstated
 --       the grant here; listeners is the number of subscribers that got the message
---   {2, noted}  missing here: the last release of the name was of this grant
+--   {2, noted, since}  missing here: the last release of the name was of this grant; since is 1 if it gave back this hold, and
+--       the owner has a later grant here
 --   {3, noted, holds left, hold}  this unlock gave back that hold before
 --   {5, noted, name}  missing here although the grant is here: the release of that name gave the hold back before
 --   {6, noted}  not removed: the holds of this unlock's request were given back here, and these are another's
@@ -157,7 +158,7 @@ local _, _, last, lasthold, lastfence = fences('o', 'a', 'f')
 lastfence = tonumber(lastfence or '0')
 if unlock and last == owner and (lastfence == fence or lasthold == ARGV[first]) then
   if ARGV[7] == 'finish' then remember('U' .. request, '0 ' .. int(fence) .. ' ' .. ARGV[first]) end
-  return {2, noted}
+  return {2, noted, mine and h and h.fence > fence and lasthold == ARGV[first] and 1 or 0}
 end
 local too_late = (lastfence > fence or by and by ~= name) and 1 or 0
 if not h then return {0, noted, '', 0, c, too_late} end

@@ -31,7 +31,7 @@ var Handing = []Mutant{
 		Name:   "hand-over-not-undone",
 		Breaks: "an acquire whose answer is lost may have been done: else it is not undone, and locks the name for nobody",
 		Units:  handOverTests,
-		Edits:  []Edit{{"backends/locks/voters/node.go", "\t\tcalls[i].sent = true\n", "\t\tcalls[i].sent = i == 0\n"}},
+		Edits:  []Edit{{"backends/locks/voters/node.go", "\t\tcalls[i].sent, calls[i].resent = true, calls[i].sent\n", "\t\tcalls[i].sent = i == 0\n"}},
 	},
 	{
 		Name:   "calls-out-of-order",

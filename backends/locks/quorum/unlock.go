@@ -54,7 +54,7 @@ func (s *Store) unlockKnown(ctx context.Context, h locks.Holder, r locks.UnlockR
 		return 0, locks.ErrLost
 	case result == tally.Conflict:
 		return s.unlockDisputed(ctx, h, r, g, holds, votes)
-	case r.Fence == 0 && voters.CountKind(votes, voters.Duplicate) >= s.set.Quorum: // the grant that this proxy remembers was released before; the owner may have another
+	case r.Fence == 0 && s.mayHaveAnother(votes):
 		return s.unlockForeign(ctx, h, r)
 	case result != tally.Applied: // perhaps it was given back, or taken anew, through another proxy
 		return s.unlockForeign(ctx, h, r)
@@ -82,6 +82,14 @@ func doneBefore(votes []voters.Vote, r *locks.UnlockRequest) bool {
 	return slices.ContainsFunc(votes, func(v voters.Vote) bool {
 		return v.TooLate || v.Kind == voters.Duplicate && (r.Req == "" || v.Hold == "")
 	})
+}
+
+// mayHaveAnother reports whether another UNLOCK gave back before what was given back now, so that the owner may have another
+// grant: a quorum says so, or a node at which the owner has one. The others may have been late for that UNLOCK, and had the
+// hold until now; but what a quorum has removed now, no other UNLOCK has given back.
+func (s *Store) mayHaveAnother(votes []voters.Vote) bool {
+	return voters.CountKind(votes, voters.Duplicate) >= s.set.Quorum ||
+		voters.CountKind(votes, voters.Yes) < s.set.Quorum && slices.ContainsFunc(votes, func(v voters.Vote) bool { return v.Since })
 }
 
 // unlockDisputed goes on after a conflict: through another proxy, this UNLOCK gave back another hold before, or

@@ -307,6 +307,33 @@ func TestUnlock_AtOnce(t *testing.T) {
 	}
 }
 
+// TestUnlock_StaleGrantAtALateNode: as in TestUnlock_GivenBackByAnotherProxy, but one node still has the old grant, since the
+// release has not come there yet. The UNLOCK removes it there, and gives back the new grant all the same.
+func TestUnlock_StaleGrantAtALateNode(t *testing.T) {
+	t.Parallel()
+	p, c, nodes := proxies(t, 2)
+	k := p[0].RedisKeys(locks.Key{Name: "job"}).Lock
+	lock(t, p[0], "job", "alice", 30*time.Second)
+	everywhere(t, p[0], c)
+	late := dumped(t, nodes[1], k)
+	unlock(t, p[1], "job", "alice", 0)
+	nothingLeft(t, p[0], c)
+	c[1].Do(t, "ACL", "SETUSER", "default", "-evalsha")
+	lock(t, p[1], "job", "alice", time.Minute)
+	eventually(t, patient, "the last node has it", func() bool {
+		return c[0].Do(t, "EXISTS", k).Int()+c[2].Do(t, "EXISTS", k).Int() == 2 && p[1].inner.Store.Idle()
+	})
+	late()
+	c[1].Do(t, "ACL", "SETUSER", "default", "+evalsha")
+	nodes[2].Pause()
+	var wg sync.WaitGroup
+	wg.Go(func() { unlock(t, p[0], "job", "alice", 0) })
+	eventually(t, patient, "the old grant is gone", func() bool { return c[1].Do(t, "EXISTS", k).Int() == 0 })
+	nodes[2].Resume()
+	wg.Wait()
+	nothingLeft(t, p[0], c)
+}
+
 // TestUnlock_OfAHoldWhoseLockCameLate: a node executed the LOCK after another owner had had the name. Its hold
 // there goes, and proves nothing: with it the UNLOCK of a grant that was lost would succeed.
 func TestUnlock_OfAHoldWhoseLockCameLate(t *testing.T) {
@@ -455,7 +482,7 @@ func TestUnlock_GivenBackByAnotherProxy(t *testing.T) {
 	p, c, _ := proxies(t, 2)
 	lock(t, p[0], "job", "alice", 30*time.Second)
 	unlock(t, p[1], "job", "alice", 0)
-	lock(t, p[1], "job", "alice", 30*time.Second)
+	lock(t, p[1], "job", "alice", time.Minute)
 	unlock(t, p[0], "job", "alice", 0)
 	nothingLeft(t, p[0], c)
 }

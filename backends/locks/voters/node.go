@@ -37,7 +37,7 @@ type ScriptCall struct {
 	RetryArgs       []string      // not nil: is sent instead of Args when the call is repeated, since times in Args are then outdated
 	behind          *Round        // not nil: it is to be sent right behind the call of this round, and in one command
 	probe           bool          // sent also to a node that must not vote
-	sent            bool          // the node may have run it
+	sent, resent    bool          // the node may have run it, and before it was sent last
 }
 
 // A Node is one master. Its worker, at most one goroutine and none while there is nothing to do, sends waiting
@@ -265,7 +265,7 @@ func (n *Node) try(calls []ScriptCall, repeat bool) (again []ScriptCall) {
 		return nil
 	}
 	for i := range calls {
-		calls[i].sent = true
+		calls[i].sent, calls[i].resent = true, calls[i].sent
 	}
 	n.cmds = n.cmds[:0]
 	commands := n.batcher.batch(calls)
@@ -323,6 +323,7 @@ func isNoScript(err error) bool {
 // deliverVote answers a call with its vote. missing, if not nil, is why too few replicas have what a durable call did. A call that is retried until acknowledged is retried if that is an error.
 func (n *Node) deliverVote(j ScriptCall, v Vote, missing error) {
 	n.noteRefusal(&v)
+	v.Since = v.Since && !j.resent // else it may have been this very call
 	if j.Durable && missing != nil && v.Kind == Yes {
 		v = Vote{Err: missing}
 	}

@@ -67,6 +67,7 @@ type Vote struct {
 	set         *nodeSet   // state: that the node is in; otherSet: its epoch
 	olderFormat bool       // unregistered: it has a record of an older format
 	Unsent      bool       // Silent: the node was never asked, so there is nothing to undo
+	Since       bool       // Duplicate of release: another release gave the hold back here, and the owner has had a grant since
 }
 
 // reinstatedFence stands for the fence of a grant that is here because of a renewal: the node cannot vouch for
@@ -395,6 +396,10 @@ func ParseRelease(m []rueidis.RedisMessage) (Vote, error) {
 	case 1:
 		err = readInts(m[2:], &left, &reinstated, &listeners)
 		v = Vote{Kind: Yes, Holds: int(left), Reinstated: reinstated == 1, Listeners: int(listeners)}
+	case 2:
+		var since int64
+		err = readInts(m[2:], &since)
+		v.Since = since == 1
 	case 3:
 		if err = readInts(m[2:], &left); err == nil && len(m) > 3 {
 			v.Holds = int(left)
