@@ -33,7 +33,7 @@ func (r *rig) lockKeys(t *testing.T) int {
 	t.Helper()
 	n := 0
 	for _, s := range r.nodes {
-		n += len(s.Do(t, "KEYS", "lockproxy:lock:*").Elems)
+		n += len(s.Do(t, "KEYS", "lockproxy:[lr]*").Elems)
 	}
 	return n
 }
@@ -69,7 +69,8 @@ func (r *rig) digests(t *testing.T) string {
 //
 // who names the connection: "a", "b" … are opened at first use in RESP2, a name
 // that ends in 3 in RESP3; "other." in front means the second proxy. "sleep" waits
-// for the duration in command, and "less" compares two integers bound before.
+// for the duration in command, "everywhere" until all lock nodes have the same holds of <job>, also those whose votes
+// were not awaited, and "less" compares two integers bound before.
 //
 // Both texts may hold <x>, a word: bound at its first use, the same ever after;
 // <job> is bound to a name of its own for each script. In want <_> is any integer,
@@ -109,6 +110,14 @@ func (st *stage) play(t *testing.T, s step) bool {
 		}
 		time.Sleep(d)
 		return true
+	case "everywhere":
+		for i := range st.rig.nodes {
+			eventually(t, time.Minute, "all nodes have the holds", func() bool {
+				holds := st.holds(t, i)
+				return len(holds) > 0 && slices.Equal(holds, st.holds(t, 0))
+			})
+		}
+		return true
 	case "less":
 		f := strings.Fields(s.command)
 		if st.number(t, f[0]) >= st.number(t, f[1]) {
@@ -119,6 +128,22 @@ func (st *stage) play(t *testing.T, s step) bool {
 	}
 	v := st.conn(t, s.who).Do(t, quoted(st.fill(s.command))...)
 	return checkWords(t, v) && st.match(t, s, v)
+}
+
+// holds are the records of <job> on a node, and the names of their fields.
+func (st *stage) holds(t *testing.T, node int) (all []string) {
+	t.Helper()
+	n := st.rig.nodes[node]
+	for _, key := range append(n.Do(t, "KEYS", "lockproxy:lock:*").Elems, n.Do(t, "KEYS", "lockproxy:read:*").Elems...) {
+		if strings.Contains(key.Text, st.bound["job"]) {
+			all = append(all, key.Text)
+			for _, field := range n.Do(t, "HKEYS", key.Text).Elems {
+				all = append(all, field.Text)
+			}
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 func (st *stage) number(t *testing.T, name string) int64 {
