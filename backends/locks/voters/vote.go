@@ -40,6 +40,7 @@ type Vote struct {
 	GivenBack    bool           // renew: some of the holds were given back here
 	OtherRelease string         // release: the id of another one that gave the hold back here; else empty
 	TooLate      bool           // release: not done, since another release gave back this hold or the one of the UNLOCK's request here, or a later grant
+	Since        bool           // Duplicate of release: another one gave the hold back here, and the owner has had a grant since
 	Listeners    int            // release: subscribers that got its message
 	Hold         string         // release: the one that this UNLOCK has given back before, if it has
 	Why          locks.Obstacle // No of acquire: what was in the way
@@ -67,7 +68,6 @@ type Vote struct {
 	set         *nodeSet   // state: that the node is in; otherSet: its epoch
 	olderFormat bool       // unregistered: it has a record of an older format
 	Unsent      bool       // Silent: the node was never asked, so there is nothing to undo
-	Since       bool       // Duplicate of release: another release gave the hold back here, and the owner has had a grant since
 }
 
 // reinstatedFence stands for the fence of a grant that is here because of a renewal: the node cannot vouch for
