@@ -65,15 +65,14 @@ func TestLockAll_Waits(t *testing.T) {
 		wantGrant(t, holder.Do(t, "LOCK", b, "60s", "OWNER", "me"))
 		c.Send(t, redistest.Command(lockAll(names, "WAIT", "60s", "OWNER", "you")...))
 		here := redistest.Open(t, p.Addr())
-		awaitWaiters(t, here, b, 1)
 		awaitWaiters(t, here, a, 1)
 		holder.Do(t, "UNLOCK", a, "me")
+		awaitWaiters(t, here, b, 1)
 		for _, name := range names[:2] {
 			if v := here.Do(t, "LOCKCTL", "INFO", name); v.Raw != "*-1\r\n" {
 				t.Errorf("%s is held while the other is waited for: %v", name, v)
 			}
 		}
-		awaitWaiters(t, here, b, 1)
 		holder.Do(t, "UNLOCK", b, "me")
 		wantGrants(t, c.Read(t), names...)
 	}
@@ -117,7 +116,7 @@ func TestLockAll_OrderOfNames(t *testing.T) {
 	all.Wait()
 }
 
-// TestLockAll_ClientLeaves: whoever waits is gone from every line at once, and nothing is left behind.
+// TestLockAll_ClientLeaves: whoever waits is gone from its line at once, and nothing is left behind.
 func TestLockAll_ClientLeaves(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 3, 1, "--node-timeout", "2s")

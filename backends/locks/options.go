@@ -14,7 +14,7 @@ type Options struct {
 	MaxHold      time.Duration // how long a lock of a Session is renewed whose LOCK has no MaxHold, and a lock without an end; default 1 h
 	SessionGrace time.Duration // how long the locks of a session that has ended are still renewed; default 0
 	MaxWait      time.Duration // longest wait of a LOCK; default 10 min
-	MaxWaiters   int           // LOCKs that wait at once, one for several names once for each of its lines; default 100,000
+	MaxWaiters   int           // LOCKs that wait at once; default 100,000
 	Foster       bool          // renew locks without an end, also those of other proxies: see Fosterer
 
 	Log *slog.Logger // gets warnings about locks without an end; nil: slog.Default()

@@ -26,7 +26,7 @@ func (s *Service) reportLocks(r *metrics.Report, st Stats) {
 	const wait = "From the call of LOCK to its grant or refusal."
 	r.Histogram("lockproxy_lock_wait_seconds", wait, &c.grantWait, "outcome", "granted")
 	r.Histogram("lockproxy_lock_wait_seconds", wait, &c.refusalWait, "outcome", "refused")
-	r.Gauge("lockproxy_lock_waiting", "LOCKs with WAIT that are in line at this proxy; one for several names in each of their lines.", float64(st.Waiting))
+	r.Gauge("lockproxy_lock_waiting", "LOCKs with WAIT that are in line at this proxy.", float64(st.Waiting))
 	r.Counter("lockproxy_lock_releases_total", "Holds given back, and repeats of that.", st.Releases)
 	r.Counter("lockproxy_lock_renewals_total", "Leases renewed, those of sessions too.", st.Renewals)
 	r.Counter("lockproxy_lock_repeats_total", "LOCKs and UNLOCKs with a REQ that had been done before: their first answer was lost.", st.Repeats)

@@ -133,30 +133,15 @@ func (s *Service) beginRequest(ctx context.Context, r *Attempt) (end func(), ref
 	return end, refused, nil
 }
 
-// place is the answer to a request that waits here: who has the lock, and how many stand before it. One for several names is told of
-// the first in whose line it is not the next; else of the first that somebody has.
+// place is the answer to a request that waits here: who has the lock, and how many stand before it; with several names, where it stands.
 func (s *Service) place(r *Attempt) (refused Decision, waits bool) {
-	if len(r.Others) == 0 {
-		return s.placeIn(r.Whole(), r)
-	}
-	for _, k := range r.sortedNames() {
-		at, stands := s.placeIn(k.Whole(), r)
-		if !stands {
-			continue
-		}
-		if at.Of = k.Whole(); !waits || refused.Waiters == 0 && (at.Waiters > 0 || refused.Holder == "" && at.Holder != "") {
-			refused, waits = at, true
-		}
-	}
-	return refused, waits
-}
-
-// placeIn is place for one line.
-func (s *Service) placeIn(line Key, r *Attempt) (refused Decision, waits bool) {
-	ahead, known, waits := s.waiting.Place(line, r.Owner, r.Req)
+	line, ahead, known, waits := s.waiting.Place(r.lines(), r.Owner, r.Req)
 	if waits {
 		refused, _ = s.refusal(known) // an error is no decision: who has it is not known
 		refused.Waiters = ahead
+	}
+	if len(r.Others) > 0 {
+		refused.Of = line
 	}
 	return refused, waits
 }

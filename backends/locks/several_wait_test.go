@@ -25,18 +25,25 @@ func waits(owner, names string, wait time.Duration) locks.LockRequest {
 	return r
 }
 
-// inLines is wait for several names, when they stand in the lines of all but those that the owner has, which are named last.
-func inLines(t *testing.T, s *locks.Service, r locks.LockRequest, lines string) <-chan result {
+// inLineAt is wait for several names, when it stands in the line of this one.
+func inLineAt(t *testing.T, s *locks.Service, r locks.LockRequest, name string) <-chan result {
 	t.Helper()
-	before := s.Lines().Total()
 	out := wait(t, s, r)
-	eventually(t, r.Owner+" stands in line", func() bool { return s.Lines().Total() == before+len(named(lines)) })
-	for _, k := range named(lines) {
-		if all := s.Waiters(k); all[len(all)-1].Owner != r.Owner {
-			t.Fatalf("in the line of %s stand %+v", k.Name, all)
-		}
-	}
+	standsAt(t, s, r.Owner, name)
 	return out
+}
+
+func standsAt(t *testing.T, s *locks.Service, owner, name string) {
+	t.Helper()
+	eventually(t, owner+" waits for "+name, func() bool { return slices.Contains(standing(s, name), owner) })
+}
+
+// standing are the owners in the line of a name.
+func standing(s *locks.Service, name string) (owners []string) {
+	for _, w := range s.Waiters(locks.Key{Name: name}) {
+		owners = append(owners, w.Owner)
+	}
+	return owners
 }
 
 // grantingAll is granting for several names.
@@ -52,21 +59,33 @@ func grantingAll(t *testing.T, c <-chan result, names string) []locks.Grant {
 	return got
 }
 
-// TestSeveralWait_InTurn: who waits for several names is served in its turn in all lines, and takes nothing before.
+// TestSeveralWait_HoldsUpNobody: who waits for several names keeps nobody from one that it does not stand in line for, though it came first.
+func TestSeveralWait_HoldsUpNobody(t *testing.T) {
+	onSeveral(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+		a, b := locks.Key{Name: "a"}, locks.Key{Name: "b"}
+		lock(t, s, locks.LockRequest{Key: b, Owner: "bob"})
+		alice := inLineAt(t, s, waits("alice", "a b", time.Minute), "b")
+		granting(t, wait(t, s, locks.LockRequest{Key: a, Owner: "bob", TTL: 30 * time.Second, Wait: 10 * time.Second}))
+		none(t, alice, 20*time.Millisecond)
+		unlock(t, s, locks.UnlockRequest{Key: b, Owner: "bob"}, 0)
+		standsAt(t, s, "alice", "a")
+		lock(t, s, locks.LockRequest{Key: b, Owner: "carol", Wait: 10 * time.Second})
+		unlock(t, s, locks.UnlockRequest{Key: a, Owner: "bob"}, 0)
+		unlock(t, s, locks.UnlockRequest{Key: b, Owner: "carol"}, 0)
+		grantingAll(t, alice, "a b")
+	})
+}
+
+// TestSeveralWait_InTurn: who waits for several names is served in its turn where it stands, and takes nothing before.
 func TestSeveralWait_InTurn(t *testing.T) {
 	onSeveral(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		b := locks.Key{Name: "b"}
 		lock(t, s, locks.LockRequest{Key: b, Owner: "holder"})
 		early := inLine(t, s, "b", "early")
-		both := inLines(t, s, waits("both", "b a", time.Minute), "a b")
-		late := inLine2(t, s, "a", "late")
-		for name, ahead := range map[string]int{"a": 2, "b": 2} {
-			if n := s.Lines().Len(locks.Key{Name: name}); n != ahead {
-				t.Errorf("%d wait for %s", n, name)
-			}
-		}
-		if d := refused(t, s, "a", ""); d.Holder != "" || d.Waiters != 2 {
-			t.Errorf("a is %+v", d)
+		both := inLineAt(t, s, waits("both", "b a", time.Minute), "b")
+		late := inLine(t, s, "b", "late")
+		if d := refused(t, s, "b", ""); d.Holder != "holder" || d.Waiters != 3 {
+			t.Errorf("b is %+v", d)
 		}
 		unlock(t, s, locks.UnlockRequest{Key: b, Owner: "holder"}, 0)
 		granting(t, early)
@@ -83,14 +102,31 @@ func TestSeveralWait_InTurn(t *testing.T) {
 	})
 }
 
-// inLine2 is inLine where nobody needs to have been refused.
-func inLine2(t *testing.T, s *locks.Service, name, owner string) <-chan result {
-	t.Helper()
-	r := locks.LockRequest{Key: locks.Key{Name: name}, Owner: owner, TTL: 10 * time.Second, Wait: time.Minute}
-	n := s.Lines().Len(r.Key)
-	out := wait(t, s, r)
-	eventually(t, "one more waits", func() bool { return s.Lines().Len(r.Key) == n+1 })
-	return out
+// TestSeveralWait_Seniority: it enters each line before those who came after it.
+func TestSeveralWait_Seniority(t *testing.T) {
+	onSeveral(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+		a, b := locks.Key{Name: "a"}, locks.Key{Name: "b"}
+		lock(t, s, locks.LockRequest{Key: a, Owner: "holder"})
+		lock(t, s, locks.LockRequest{Key: b, Owner: "holder"})
+		early := inLine(t, s, "b", "early")
+		first := inLineAt(t, s, waits("first", "a b", time.Minute), "b") // early was there before
+		second := inLineAt(t, s, waits("second", "a c", time.Minute), "a")
+		late := inLine(t, s, "b", "late")
+		unlock(t, s, locks.UnlockRequest{Key: b, Owner: "holder"}, 0)
+		granting(t, early)
+		unlock(t, s, locks.UnlockRequest{Key: b, Owner: "early"}, 0)
+		granting(t, late) // of b, while first waits for a
+		if got := standing(s, "a"); !slices.Equal(got, []string{"first", "second"}) {
+			t.Errorf("for a wait %v", got)
+		}
+		unlock(t, s, locks.UnlockRequest{Key: a, Owner: "holder"}, 0)
+		grantingAll(t, second, "a c") // while first waits for b
+		standsAt(t, s, "first", "b")
+		unlock(t, s, locks.UnlockRequest{Key: b, Owner: "late"}, 0)
+		standsAt(t, s, "first", "a")
+		unlockAll(t, s, "second", "a c")
+		grantingAll(t, first, "a b")
+	})
 }
 
 // TestSeveralWait_OneAfterTheOther: it waits for each name that is in the way, in the line of that name.
@@ -101,7 +137,7 @@ func TestSeveralWait_OneAfterTheOther(t *testing.T) {
 		for _, n := range names {
 			lock(t, s, locks.LockRequest{Key: locks.Key{Name: n}, Owner: n})
 		}
-		all := inLines(t, s, waits("all", "d c b a", time.Minute), "a b c d")
+		all := inLineAt(t, s, waits("all", "a b c d", time.Minute), "a")
 		for _, i := range rand.Perm(len(names)) {
 			none(t, all, 10*time.Millisecond)
 			unlock(t, s, locks.UnlockRequest{Key: locks.Key{Name: names[i]}, Owner: names[i]}, 0)
@@ -118,7 +154,7 @@ func TestSeveralWait_HolderCrashed(t *testing.T) {
 		s.Lines().SetPoll(time.Hour, time.Hour)
 		lock(t, s, locks.LockRequest{Key: locks.Key{Name: "b"}, Owner: "crashed", TTL: 2 * time.Second})
 		lock(t, s, locks.LockRequest{Key: locks.Key{Name: "c"}, Owner: "crashed", TTL: 3 * time.Second})
-		if r := granting(t, inLines(t, s, waits("alice", "a b c", time.Minute), "a b c")); r.took < 2800*time.Millisecond {
+		if r := granting(t, inLineAt(t, s, waits("alice", "a b c", time.Minute), "b")); r.took < 2800*time.Millisecond {
 			t.Errorf("granted within the lease, after %v", r.took)
 		}
 	})
@@ -144,7 +180,7 @@ func TestSeveralWait_Deadline(t *testing.T) {
 			_, err := s.Lock(ctx, waits("gone", "a b", time.Minute))
 			left <- err
 		}()
-		eventually(t, "it waits", func() bool { return s.Lines().Total() == 2 })
+		eventually(t, "it waits", func() bool { return s.Lines().Total() == 1 })
 		cancel()
 		if err := <-left; !errors.Is(err, context.Canceled) {
 			t.Error(err)
@@ -153,23 +189,26 @@ func TestSeveralWait_Deadline(t *testing.T) {
 	})
 }
 
-// TestSeveralWait_Limits: a request counts once for each line in which it stands.
+// TestSeveralWait_Limits: a request counts once, however many its names are.
 func TestSeveralWait_Limits(t *testing.T) {
-	onSeveral(t, locks.Options{MaxWait: time.Minute, MaxWaiters: 4}, func(t *testing.T, s *locks.Service) {
+	onSeveral(t, locks.Options{MaxWait: time.Minute, MaxWaiters: 2}, func(t *testing.T, s *locks.Service) {
 		if _, err := s.Lock(t.Context(), waits("alice", "a b", time.Minute+1)); !errors.As(err, new(*locks.MaxWaitError)) {
 			t.Errorf("a wait over the longest: %v", err)
 		}
 		lock(t, s, locks.LockRequest{Key: locks.Key{Name: "b"}, Owner: "holder"})
-		alice := inLines(t, s, waits("alice", "a b c", time.Minute), "a b c")
-		if n := s.Stats().Waiting; n != 3 {
+		alice := inLineAt(t, s, waits("alice", "a b c", time.Minute), "b")
+		bob := inLineAt(t, s, waits("bob", "b c d", time.Minute), "b")
+		if n := s.Stats().Waiting; n != 2 {
 			t.Errorf("%d wait", n)
 		}
 		var full *locks.QueueFullError
-		if _, err := s.Lock(t.Context(), waits("bob", "a b", time.Minute)); !errors.As(err, &full) || full.Max != 4 {
+		if _, err := s.Lock(t.Context(), waits("carol", "a b", time.Minute)); !errors.As(err, &full) || full.Max != 2 {
 			t.Errorf("over the limit: %v", err)
 		}
 		unlock(t, s, locks.UnlockRequest{Key: locks.Key{Name: "b"}, Owner: "holder"}, 0)
 		granting(t, alice)
+		unlockAll(t, s, "alice", "a b c")
+		granting(t, bob)
 	})
 }
 
@@ -180,7 +219,7 @@ func TestSeveralWait_Own(t *testing.T) {
 		had := lock(t, s, locks.LockRequest{Key: a, Owner: "alice"})
 		other := inLine(t, s, "a", "other")
 		lock(t, s, locks.LockRequest{Key: b, Owner: "holder"})
-		alice := inLines(t, s, waits("alice", "a b", time.Minute), "b")
+		alice := inLineAt(t, s, waits("alice", "a b", time.Minute), "b")
 		unlock(t, s, locks.UnlockRequest{Key: b, Owner: "holder"}, 0)
 		if got := grantingAll(t, alice, "a b"); got[0].Holds != 2 || got[0].Fence != had.Fence || got[1].Holds != 1 {
 			t.Errorf("%+v", got)
@@ -199,7 +238,7 @@ func TestSeveralWait_OwnerGetsOne(t *testing.T) {
 		lock(t, s, locks.LockRequest{Key: a, Owner: "holder"})
 		one, other := inLine(t, s, "a", "alice"), inLine(t, s, "a", "other")
 		lock(t, s, locks.LockRequest{Key: b, Owner: "holder"})
-		both := inLines(t, s, waits("alice", "a b", time.Minute), "a b")
+		both := inLineAt(t, s, waits("alice", "a b", time.Minute), "a")
 		unlock(t, s, locks.UnlockRequest{Key: a, Owner: "holder"}, 0)
 		granting(t, one)
 		none(t, both, 10*time.Millisecond)
@@ -217,7 +256,7 @@ func TestSeveralWait_OwnLapses(t *testing.T) {
 		a, b := locks.Key{Name: "a"}, locks.Key{Name: "b"}
 		lock(t, s, locks.LockRequest{Key: a, Owner: "alice"})
 		lock(t, s, locks.LockRequest{Key: b, Owner: "holder"})
-		alice := inLines(t, s, waits("alice", "a b", time.Minute), "b")
+		alice := inLineAt(t, s, waits("alice", "a b", time.Minute), "b")
 		unlock(t, s, locks.UnlockRequest{Key: a, Owner: "alice"}, 0)
 		lock(t, s, locks.LockRequest{Key: a, Owner: "other"})
 		unlock(t, s, locks.UnlockRequest{Key: b, Owner: "holder"}, 0)
@@ -234,7 +273,7 @@ func TestSeveralWait_NoReenter(t *testing.T) {
 		lock(t, s, locks.LockRequest{Key: locks.Key{Name: "b"}, Owner: "alice"})
 		r := waits("alice", "a b", time.Minute)
 		r.NoReenter = true
-		w := inLines(t, s, r, "a b")
+		w := inLineAt(t, s, r, "b")
 		none(t, w, 50*time.Millisecond)
 		unlock(t, s, locks.UnlockRequest{Key: locks.Key{Name: "b"}, Owner: "alice"}, 0)
 		for _, g := range grantingAll(t, w, "a b") {
@@ -275,18 +314,14 @@ func TestSeveralWait_Place(t *testing.T) {
 				t.Errorf("its place is %+v, %v", d, err)
 			}
 		}
-		late := inLines(t, s, waits("late", "a c", time.Minute), "a c")
+		late := inLineAt(t, s, waits("late", "a c", time.Minute), "c")
 		leave()
 		if err := <-left; !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
 		back := wait(t, s, r)
-		eventually(t, "it is back", func() bool { return s.Lines().Len(locks.Key{Name: "b"}) == 1 })
-		var order []string
-		for _, w := range s.Waiters(locks.Key{Name: "c"}) {
-			order = append(order, w.Owner)
-		}
-		if !slices.Equal(order, []string{"early", "alice", "late"}) {
+		eventually(t, "it is back", func() bool { return s.Lines().Total() == 3 })
+		if order := standing(s, "c"); !slices.Equal(order, []string{"early", "alice", "late"}) {
 			t.Errorf("the line is %v", order)
 		}
 		unlock(t, s, locks.UnlockRequest{Key: locks.Key{Name: "c"}, Owner: "holder"}, 0)
@@ -309,7 +344,10 @@ func TestSeveralWait_SameRequestAtOnce(t *testing.T) {
 			r.Req = "x"
 			copies = append(copies, wait(t, s, r))
 		}
-		eventually(t, "one waits", func() bool { return s.Lines().Total() == 3 })
+		standsAt(t, s, "alice", "b")
+		if n := s.Lines().Total(); n != 1 {
+			t.Errorf("%d wait", n)
+		}
 		unlock(t, s, locks.UnlockRequest{Key: locks.Key{Name: "b"}, Owner: "holder"}, 0)
 		for _, c := range copies {
 			for _, g := range all(granting(t, c).Decision) {
@@ -334,19 +372,26 @@ func TestSeveralWait_Readers(t *testing.T) {
 			r.Shared = true
 			return r
 		}
-		r1 := inLines(t, s, reads("r1", "a b"), "a b")
-		r2 := inLines(t, s, reads("r2", "b c"), "b c")
-		w := inLines(t, s, waits("w", "a c", time.Minute), "a c")
+		r1 := inLineAt(t, s, reads("r1", "a b"), "b")
+		r2 := inLineAt(t, s, reads("r2", "b c"), "b")
+		w := inLineAt(t, s, waits("w", "d b", time.Minute), "b")
+		late := inLineAt(t, s, reads("late", "b c"), "b")
 		unlock(t, s, locks.UnlockRequest{Key: locks.Key{Name: "b"}, Owner: "holder"}, 0)
 		grantingAll(t, r1, "a b")
 		grantingAll(t, r2, "b c")
 		none(t, w, 10*time.Millisecond)
-		for owner, names := range map[string]string{"r1": "a b", "r2": "b c"} {
+		none(t, late, 10*time.Millisecond)
+		unlockReader := func(owner, names string) {
 			if _, err := s.UnlockAll(t.Context(), named(names), locks.UnlockRequest{Owner: owner, Shared: true}); err != nil {
 				t.Error(err)
 			}
 		}
-		grantingAll(t, w, "a c")
+		unlockReader("r1", "a b")
+		unlockReader("r2", "b c")
+		grantingAll(t, w, "d b")
+		none(t, late, 10*time.Millisecond)
+		unlockAll(t, s, "w", "b d")
+		grantingAll(t, late, "b c")
 	})
 }
 
@@ -356,7 +401,7 @@ func TestSeveralWait_NobodyOvertakes(t *testing.T) {
 	onSeveral(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		free := locks.Key{Name: "free"}
 		lock(t, s, locks.LockRequest{Key: locks.Key{Name: "b"}, Owner: "holder"})
-		w, err := s.Lines().Join(free, "", "", waitq.Alone, &locks.Waiting{})
+		w, err := s.Lines().Join([]locks.Key{free}, "", "", waitq.Alone, &locks.Waiting{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -389,7 +434,7 @@ func TestSeveralWait_Closed(t *testing.T) {
 		lock(t, s, locks.LockRequest{Key: locks.Key{Name: "b"}, Owner: "holder"})
 		var told []<-chan result
 		for _, owner := range []string{"first", "second"} {
-			told = append(told, inLines(t, s, waits(owner, "a b", time.Minute), "a b"))
+			told = append(told, inLineAt(t, s, waits(owner, "a b", time.Minute), "b"))
 		}
 		cancel()
 		if err := <-ended; err != nil {

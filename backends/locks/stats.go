@@ -19,7 +19,7 @@ type Stats struct {
 	Quarantined int
 
 	// Callers now.
-	Waiting      int // in line for a name; a LOCK for several names in each of their lines
+	Waiting      int // in line for a name
 	Sessions     int // that have a lock
 	SessionLocks int // holds that are kept for sessions
 

@@ -108,7 +108,7 @@ type Attempt struct {
 	Generated bool          // Owner was generated for this LOCK, so it has no hold yet
 	Asked     time.Duration // when Lock was called
 	KeepOut   time.Duration // of a writer: for so long no new reader is let in, if only readers are in its way. With Others: nobody new is
-	Since     time.Time     // with Others and KeepOut: when the request began to wait; the oldest keeps out the others
+	Since     time.Time     // with Others: when the request began to wait, if it does; the oldest is kept out by no other
 }
 
 // use is with whom the owner may have the name.

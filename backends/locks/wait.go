@@ -3,6 +3,7 @@ package locks
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks/waitq"
@@ -20,9 +21,6 @@ func newWaiting(o *Options, st Store) *Lines {
 
 // lockWait answers a LOCK, which may have to stand in line first.
 func (s *Service) lockWait(ctx context.Context, r Attempt) (Decision, error) {
-	if len(r.Others) > 0 {
-		return s.lockAll(ctx, r)
-	}
 	w, a, err := s.join(ctx, r)
 	if w == nil {
 		return a, err
@@ -35,12 +33,11 @@ func (s *Service) join(ctx context.Context, r Attempt) (*waiter, Decision, error
 	if err := s.checkWait(&r); err != nil {
 		return nil, Decision{}, err
 	}
-	a, err := s.lockAtOnce(ctx, r)
+	lines, a, err := s.lockAtOnce(ctx, r)
 	if r.Wait <= 0 || settled(a, err) {
-		a.Waiters = s.waiting.Len(r.Whole())
-		return nil, a, err
+		return nil, s.placed(&r, a), err
 	}
-	w, err := s.waiting.Join(r.Whole(), r.lineOwner(), r.Req, r.use(), &Waiting{Attempt: r})
+	w, err := s.waiting.Join(lines, r.lineOwner(), r.Req, r.use(), &Waiting{Attempt: r})
 	if err == nil && !w.First {
 		s.queued(&r)
 	}
@@ -92,20 +89,39 @@ func (s *Service) serve(ctx context.Context, w *waiter) (Decision, error) {
 	if errors.Is(err, waitq.ErrClosed) {
 		err = ErrClosed
 	}
-	left, unused := s.waiting.Leave(w, a.Granted)
+	_, unused := s.waiting.Leave(w, a.Granted)
 	if unused {
 		w.Value.Offer.Withdraw()
 		s.waiting.Wake(w.Key) // the next one may have asked before it was undone
 	}
-	if !a.Granted {
-		a.Waiters = left
+	return s.placed(&w.Value.Attempt, a), err
+}
+
+// placed is a Decision with how many wait for the name, of several for the one in the way.
+func (s *Service) placed(r *Attempt, a Decision) Decision {
+	switch {
+	case a.Granted:
+	case len(r.Others) == 0:
+		a.Waiters = s.waiting.Len(r.Whole())
+	default:
+		a.Of = a.Of.Whole()
+		a.Waiters = s.waiting.Len(a.Of)
 	}
-	return a, err
+	return a
 }
 
 // lockAtOnce answers a LOCK that need not stand in line: one without Wait, and one of an owner that has the name
-// already. If a LOCK with Wait gets no grant and no error here, it must stand in line.
-func (s *Service) lockAtOnce(ctx context.Context, r Attempt) (Decision, error) {
+// already. If a LOCK with Wait gets no grant and no error here, it must stand in one of these lines.
+func (s *Service) lockAtOnce(ctx context.Context, r Attempt) (lines []Key, a Decision, err error) {
+	if len(r.Others) > 0 {
+		return s.lockAllAtOnce(ctx, r)
+	}
+	a, err = s.lockOneAtOnce(ctx, r)
+	return []Key{r.Whole()}, a, err
+}
+
+// lockOneAtOnce is lockAtOnce for one name.
+func (s *Service) lockOneAtOnce(ctx context.Context, r Attempt) (Decision, error) {
 	line := r.Whole()
 	if s.waiting.Len(line) == 0 {
 		if r.Wait > 0 {
@@ -171,16 +187,21 @@ func (s *Service) refusal(k waitq.Known) (Decision, error) {
 	return Decision{Holder: k.Holder, Remaining: k.Until - now}, nil
 }
 
-// waitInLine sleeps until it is the waiter's turn, then asks the Store again and again, until the name is granted or
-// the waiter's time is over.
+// waitInLine sleeps until it is the waiter's turn, then asks the Store again and again, until all its names are granted or
+// the waiter's time is over. Between two questions it has none of several names.
 func (s *Service) waitInLine(ctx context.Context, w *waiter) (d Decision, err error) {
 	r := w.Value.Attempt
 	within, cancel := context.WithTimeout(ctx, r.Wait-(s.store.Now()-w.Since))
 	defer cancel()
-	keepsOut := false
+	if len(r.Others) > 0 {
+		r.Since = time.Now().Add(w.Since - s.store.Now())
+	}
+	var out keepingOut
 	defer func() {
-		if keepsOut && !d.Granted {
-			s.store.LetIn(Holder{r.Key, r.Owner})
+		if out.any && (!d.Granted || len(r.Others) > 0) {
+			for _, k := range r.Names() {
+				s.store.LetIn(Holder{k, r.Owner})
+			}
 		}
 	}()
 	for first := w.First; ; first = false {
@@ -192,38 +213,57 @@ func (s *Service) waitInLine(ctx context.Context, w *waiter) (d Decision, err er
 		} else if a.Granted || a.Why == Upgrade {
 			return a, nil
 		}
-		asked := s.store.Now()
-		if r.Reader == "" {
-			r.KeepOut = min(KeepOutFor, r.Wait-(asked-w.Since))
-		}
-		a, err := s.askInLine(limit, w, r)
-		if errors.Is(err, waitq.ErrOvertaken) {
+		offered, err := s.waiting.Ask(w, s.linesOf(&r)...)
+		if err != nil {
 			if first {
 				s.queued(&r)
 			}
 			continue
 		}
+		asked, ask := s.store.Now(), r
+		ask.KeepOut = out.next(&r, asked, r.Wait-(asked-w.Since))
+		a, err := s.askInLine(limit, w, ask, offered)
 		if err != nil && settled(a, err) {
 			return s.unserved(ctx, w, err)
 		}
-		k := s.known(asked, a, err)
-		k.Elsewhere = !a.Granted && k.Holder != "" && !s.hasAny(r.Key, k.Holder)
-		switch {
-		case a.Granted && r.use() == waitq.Sharing:
-			s.waiting.Shared(w)
-		case a.Granted && r.use() == waitq.Limited: // there may be another permit for the next in line
-			s.waiting.Asked(w, waitq.Known{})
-		default:
-			s.waiting.Asked(w, k)
-		}
+		s.tellLine(w, &r, asked, a, err)
 		if a.Granted || a.Why == Upgrade {
 			a.trigger = w.Trigger()
 			return a, nil
 		}
-		keepsOut = keepsOut || a.Why == Readers
+		out.refused(&a, err, s.store.Now()-asked)
 		if first {
 			s.queued(&r)
 		}
+	}
+}
+
+// tellLine notes what the Store said to w where it stands in line.
+func (s *Service) tellLine(w *waiter, r *Attempt, asked time.Duration, a Decision, err error) {
+	switch {
+	case a.Granted && r.use() == waitq.Sharing:
+		s.waiting.Shared(w)
+	case a.Granted && r.use() == waitq.Limited: // there may be another permit for the next in line
+		s.waiting.Asked(w, waitq.Known{})
+	case a.Granted:
+		is := func(k Key) bool { return k.Whole() == w.Key }
+		s.waiting.Asked(w, s.known(asked, Decision{Granted: true, Grant: *a.grantOf(1 + slices.IndexFunc(r.Others, is))}, nil))
+	default:
+		s.tellRefusal(w, asked, a, err)
+	}
+}
+
+// tellRefusal has w stand in the line of the name in the way.
+func (s *Service) tellRefusal(w *waiter, asked time.Duration, a Decision, err error) {
+	of, k := w.Key, s.known(asked, a, err)
+	if a.Of.Name != "" {
+		of = a.Of.Whole()
+	}
+	k.Elsewhere = k.Holder != "" && !s.hasAny(of, k.Holder)
+	if of == w.Key {
+		s.waiting.Asked(w, k)
+	} else {
+		s.waiting.Move(w, of, k)
 	}
 }
 
@@ -241,13 +281,17 @@ func (s *Service) sleepInLine(ctx context.Context, w *waiter, r Attempt) (Decisi
 }
 
 // unserved is the answer to a waiter that stopped with err. If only its time is over, that is a refusal by what the
-// line knows.
+// line knows in which it stands.
 func (s *Service) unserved(ctx context.Context, w *waiter, err error) (Decision, error) {
-	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		k, _ := s.waiting.Known(w.Key)
-		return s.refusal(k)
+	if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+		return Decision{}, err
 	}
-	return Decision{}, err
+	k, _ := s.waiting.Known(w.Key)
+	d, err := s.refusal(k)
+	if len(w.Value.Others) > 0 {
+		d.Of = w.Key
+	}
+	return d, err
 }
 
 // awaitTurn sleeps until w is the head of its line. If its owner gets the name meanwhile, it
@@ -258,21 +302,24 @@ func (s *Service) awaitTurn(ctx context.Context, w *waiter, r Attempt) (Decision
 		if err != nil || !reenter {
 			return Decision{}, err
 		}
+		if !s.waiting.Pass(w, s.linesOf(&r)...) {
+			continue
+		}
+		asked := s.store.Now()
 		a, err := s.store.Acquire(ctx, r)
 		a.trigger = waitq.Reentry
 		if settled(a, err) {
 			return a, err
 		}
+		if of := a.Of.Whole(); of.Name != "" && of != w.Key { // it has no turn in its line, so that only another one learns of that
+			s.tellRefusal(w, asked, a, err)
+		}
 	}
 }
 
-// askInLine asks the Store, or awaits the acquisition that was begun as an Offer. With waitq.ErrOvertaken nothing was
-// asked.
-func (s *Service) askInLine(ctx context.Context, w *waiter, r Attempt) (Decision, error) {
-	switch offered, err := s.waiting.Ask(w); {
-	case err != nil:
-		return Decision{}, err
-	case offered:
+// askInLine asks the Store, or awaits the acquisition that was begun as an Offer.
+func (s *Service) askInLine(ctx context.Context, w *waiter, r Attempt, offered bool) (Decision, error) {
+	if offered {
 		return w.Value.Offer.Await(ctx)
 	}
 	return s.store.Acquire(ctx, r)

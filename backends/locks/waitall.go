@@ -1,9 +1,7 @@
 package locks
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks/waitq"
@@ -15,169 +13,73 @@ const (
 	keepOutRest = 3                     // after a KeepOut there is none for so many times as long
 )
 
-type group = waitq.Group[Key, *Waiting]
-
-// lockAll is lockWait for several names.
-func (s *Service) lockAll(ctx context.Context, r Attempt) (Decision, error) {
-	g, a, err := s.joinAll(ctx, r)
-	if g == nil {
-		return a, err
-	}
-	return s.serveAll(ctx, g)
-}
-
-// joinAll is join for several names: the request stands in the lines of those that its owner does not have.
-func (s *Service) joinAll(ctx context.Context, r Attempt) (*group, Decision, error) {
-	if err := s.checkWait(&r); err != nil {
-		return nil, Decision{}, err
-	}
+// lockAllAtOnce is lockAtOnce for several names. It stands in no line for a name that its owner has.
+func (s *Service) lockAllAtOnce(ctx context.Context, r Attempt) (lines []Key, a Decision, err error) {
 	l := s.linesFor(ctx, &r)
 	if r.Wait <= 0 && l.before != nil && !l.mayRead {
 		return nil, *l.before, l.err
 	}
 	if r.Wait <= 0 || len(l.keys) == 0 || l.mayRead {
-		a, err := s.store.Acquire(ctx, r)
-		if r.Wait <= 0 || settled(a, err) {
-			return nil, s.placed(a), err
-		}
+		a, err = s.store.Acquire(ctx, r)
 	}
 	if len(l.keys) == 0 { // its owner has lost a name
-		for _, k := range r.sortedNames() {
-			l.keys = append(l.keys, k.Whole())
-		}
+		l.keys = r.lines()
 	}
-	g, err := s.waiting.JoinAll(l.keys, r.lineOwner(), r.Req, r.use(), &Waiting{Attempt: r})
-	if err == nil && !g.First {
-		s.queued(&r)
-	}
-	return g, Decision{}, queueFull(err)
+	return l.keys, a, err
 }
 
-// serveAll is serve for several names.
-func (s *Service) serveAll(ctx context.Context, g *group) (Decision, error) {
-	a, err := s.waitInLines(ctx, g)
-	if errors.Is(err, waitq.ErrClosed) {
-		err = ErrClosed
+// lines are those for the names of a request, in their order.
+func (a *Attempt) lines() []Key {
+	lines := a.sortedNames()
+	for i := range lines {
+		lines[i] = lines[i].Whole()
 	}
-	s.waiting.LeaveAll(g, a.Granted)
-	return s.placed(a), err
+	return lines
 }
 
-// placed is a Decision on several names with the name in the way, and how many wait for that.
-func (s *Service) placed(a Decision) Decision {
-	if !a.Granted {
-		a.Of = a.Of.Whole()
-		a.Waiters = s.waiting.Len(a.Of)
+// linesOf are those in which nobody may stand before a request for several names: those of names that its owner does not have.
+func (s *Service) linesOf(r *Attempt) (lines []Key) {
+	if len(r.Others) == 0 {
+		return nil
 	}
-	return a
-}
-
-// waitInLines sleeps until it is the turn of a group in all lines, then asks the Store again and again, until all names are granted
-// or the time is over. Between two questions it has none of the names.
-func (s *Service) waitInLines(ctx context.Context, g *group) (d Decision, err error) {
-	r, began := g.Value.Attempt, time.Now()
-	within, cancel := context.WithTimeout(ctx, r.Wait-(s.store.Now()-g.Since))
-	defer cancel()
-	var out keepingOut
-	defer func() {
-		if out.length > 0 && !d.Granted {
-			for _, k := range r.Names() {
-				s.store.LetIn(Holder{k, r.Owner})
-			}
-		}
-	}()
-	var of Key
-	var last waitq.Known
-	for first := g.First; ; first = false {
-		limit := within
-		if first {
-			limit = ctx // it may take as long as it would without a wait
-		} else if err := s.waiting.AwaitAll(within, g); err != nil {
-			return s.unservedAll(ctx, &r, of, last, err)
-		}
-		if s.waiting.AskAll(g) != nil {
-			continue
-		}
-		asked := s.store.Now()
-		r.KeepOut, r.Since = out.next(asked), time.Time{}
-		if r.KeepOut > 0 {
-			r.Since = began
-		}
-		a, err := s.store.Acquire(limit, r)
-		if settled(a, err) && err != nil {
-			return s.unservedAll(ctx, &r, of, last, err)
-		}
-		if a.trigger = g.Trigger(); a.Granted {
-			s.waiting.GotAll(g, func(line Key) waitq.Known { return s.knownOf(&r, &a, line) })
-			return a, nil
-		}
-		of, last = a.Of.Whole(), s.known(asked, a, err)
-		last.Elsewhere = last.Holder != "" && !s.hasAny(of, last.Holder)
-		s.waiting.RefusedAll(g, of, last)
-		if a.Why == Upgrade {
-			return a, nil
-		}
-		if err == nil {
-			out.refused(s.store.Now() - asked)
-		}
-		if first {
-			s.queued(&r)
+	for _, line := range r.lines() {
+		if r.Generated || r.NoReenter || !s.hasAny(line, r.Owner) {
+			lines = append(lines, line)
 		}
 	}
-}
-
-// knownOf is known for one of several names that are granted.
-func (s *Service) knownOf(r *Attempt, a *Decision, line Key) waitq.Known {
-	for i, k := range r.Names() {
-		if k.Whole() == line {
-			return s.known(0, Decision{Granted: true, Grant: *a.grantOf(i)}, nil)
-		}
-	}
-	return waitq.Known{}
-}
-
-// unservedAll is unserved for several names: if only the time is over, that is a refusal by what the lines know, or by what the
-// request was told last, of a name that has no line.
-func (s *Service) unservedAll(ctx context.Context, r *Attempt, of Key, last waitq.Known, err error) (Decision, error) {
-	if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
-		return Decision{}, err
-	}
-	var unknown error
-	for _, k := range r.sortedNames() {
-		known, _ := s.waiting.Known(k.Whole())
-		d, err := s.refusal(known)
-		if d.Holder != "" && d.Holder != r.Owner {
-			d.Of = k.Whole()
-			return d, nil
-		}
-		unknown = cmp.Or(unknown, err)
-	}
-	d, err := s.refusal(last)
-	if d.Holder != "" {
-		d.Of = of
-	}
-	return d, cmp.Or(unknown, err)
+	return lines
 }
 
 // keepingOut is when a request for several names has others kept out of them, who would get one of them time and again before all
 // are free. They are kept out for a quarter of the time, since a name that is held for long would else stop those who want the others.
+// A writer that waits for readers of its name keeps out others all the time.
 type keepingOut struct {
+	any      bool // others are, or were, kept out
 	refusals int
 	round    time.Duration // how long the Store took to refuse it
 	length   time.Duration // of the last one; 0: there was none
 	notUntil time.Duration
 }
 
-func (o *keepingOut) refused(round time.Duration) {
-	o.refusals++
-	o.round = round
+func (o *keepingOut) refused(a *Decision, err error, round time.Duration) {
+	o.any = o.any || a.Why == Readers
+	if err == nil {
+		o.refusals++
+		o.round = round
+	}
 }
 
-// next is the KeepOut of an attempt that is made now.
-func (o *keepingOut) next(now time.Duration) time.Duration {
-	if o.refusals < patience || now < o.notUntil {
+// next is the KeepOut of an attempt that is made now, by a request that goes on waiting for so long.
+func (o *keepingOut) next(r *Attempt, now, wait time.Duration) time.Duration {
+	switch {
+	case len(r.Others) == 0 && r.Reader != "":
+		return 0
+	case len(r.Others) == 0:
+		return min(KeepOutFor, wait)
+	case o.refusals < patience || now < o.notUntil:
 		return 0
 	}
+	o.any = true
 	o.length = min(max(2*o.length, 2*o.round, keepOutFrom), KeepOutFor)
 	o.notUntil = now + (1+keepOutRest)*o.length
 	return o.length

@@ -115,7 +115,7 @@ func TestWait_NobodyOvertakes(t *testing.T) {
 				t.Errorf("refused with %+v", a)
 			}
 		}
-		w, err := s.Lines().Join(locks.Key{Name: "free"}, "", "", waitq.Alone, &locks.Waiting{})
+		w, err := s.Lines().Join([]locks.Key{{Name: "free"}}, "", "", waitq.Alone, &locks.Waiting{})
 		if err != nil {
 			t.Fatal(err)
 		}

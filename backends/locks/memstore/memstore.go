@@ -315,6 +315,9 @@ func (r *record) given(q *locks.UnlockRequest) (ids []string) {
 func (s *Store) drop(k locks.Key, r *record, ids []string) {
 	s.host.Keepalive.DropLocked(locks.Holder{Key: k, Owner: r.owner}, ids)
 	r.holds = slices.DeleteFunc(r.holds, func(h hold) bool { return slices.Contains(ids, h.id) })
+	if len(r.holds) == 0 && s.waits[k.Whole()].owner == r.owner {
+		delete(s.waits, k.Whole())
+	}
 }
 
 // Undo implements locks.Store.

@@ -40,9 +40,6 @@ func (s *Store) acquireAll(a *locks.Attempt) (locks.Decision, error) {
 	}
 	var all []locks.Grant
 	for i, k := range a.Names() {
-		if s.waits[k.Whole()].owner == a.Owner {
-			delete(s.waits, k.Whole())
-		}
 		all = append(all, s.take(a.For(k), looks[i]))
 	}
 	return locks.Decision{Granted: true, Grant: all[0], Others: all[1:]}, nil

@@ -144,7 +144,7 @@ func FuzzHints(f *testing.F) {
 		}
 		l := &hints.Listener{Set: svc.inner.Store.set, Keepalive: svc.inner.Store.host.Keepalive, Source: svc.waiting.Listen()[1]}
 		job := locks.Key{DB: 0, Name: "job"}
-		w, err := svc.waiting.Join(job, "", "", waitq.Alone, &locks.Waiting{Attempt: locks.Attempt{LockRequest: locks.LockRequest{Key: job}}})
+		w, err := svc.waiting.Join([]locks.Key{job}, "", "", waitq.Alone, &locks.Waiting{Attempt: locks.Attempt{LockRequest: locks.LockRequest{Key: job}}})
 		if err != nil {
 			t.Fatal(err)
 		}

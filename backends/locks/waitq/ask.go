@@ -62,12 +62,16 @@ func (q *Queues[K, V]) Known(k K) (known Known, sure bool) {
 }
 
 // AwaitTurn returns when w is the head, or, with reenter, when its owner has the key already or it was let in by Shared. The
-// error is that of
-// ctx when it ended first, or ErrClosed.
+// error is that of ctx when it ended first, or ErrClosed.
 func (q *Queues[K, V]) AwaitTurn(ctx context.Context, w *Waiter[K, V]) (reenter bool, err error) {
 	q.mu.Lock()
 	head := w.head
 	q.mu.Unlock()
+	select {
+	case <-w.reenter: // also as the head, which would sleep
+		return true, nil
+	default:
+	}
 	select {
 	case <-head:
 		return false, nil
@@ -91,19 +95,19 @@ func (q *Queues[K, V]) Sleep(ctx context.Context, w *Waiter[K, V]) error {
 		if d <= 0 {
 			return ctx.Err()
 		}
-		if err := q.sleepFor(ctx, w.wakeUps, d); err != nil {
+		if err := q.sleepFor(ctx, w, d); err != nil {
 			return err
 		}
 	}
 }
 
-func (q *Queues[K, V]) sleepFor(ctx context.Context, wakeUps <-chan struct{}, d time.Duration) error {
+func (q *Queues[K, V]) sleepFor(ctx context.Context, w *Waiter[K, V], d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
 		return nil
-	case <-wakeUps:
+	case <-w.wakeUps:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -116,42 +120,31 @@ func (q *Queues[K, V]) sleepFor(ctx context.Context, wakeUps <-chan struct{}, d 
 func (q *Queues[K, V]) pause(w *Waiter[K, V]) (d time.Duration, head bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if w.line.head() != w {
-		return 0, false
-	}
-	return q.headPause(w, q.opt.Now()), true
-}
-
-// headPause is pause for a head. The caller has mu.
-func (q *Queues[K, V]) headPause(w *Waiter[K, V], now time.Duration) time.Duration {
-	l := w.line
+	l, now := w.line, q.opt.Now()
 	switch {
+	case l.head() != w:
+		return 0, false
 	case w.offered:
-		return 0
+		return 0, true
 	case l.subscription.backOff(now) > 0:
-		return l.subscription.backOff(now)
+		return l.subscription.backOff(now), true
 	case l.woken, !l.known.Asked, l.freed(q.opt.Need):
-		return 0
+		return 0, true
 	}
 	q.watchLine(l)
 	if w.nextAsk == 0 { // what is known was told to the head before w
-		w.nextAsk = q.planAsk(&w.pace, &l.known, now)
+		w.nextAsk = q.planAsk(w, now)
 	}
 	if l.askAt != 0 {
-		return min(l.askAt, w.nextAsk) - now
+		return min(l.askAt, w.nextAsk) - now, true
 	}
-	return w.nextAsk - now
-}
-
-// A pace is how often a head has asked, so that it asks less and less often.
-type pace struct {
-	polls    int // questions planned without a hint
-	failures int // questions in a row that ended with an error
+	return w.nextAsk - now, true
 }
 
 // planAsk is when a head asks again without a hint: when the holder's lease is over, and now and
 // then before that, since a key may be freed without a hint.
-func (q *Queues[K, V]) planAsk(w *pace, k *Known, now time.Duration) time.Duration {
+func (q *Queues[K, V]) planAsk(w *Waiter[K, V], now time.Duration) time.Duration {
+	k := &w.line.known
 	if k.Err != nil {
 		w.failures++
 		return now + min(firstRetry<<min(w.failures-1, 10), longRetry)
@@ -169,11 +162,12 @@ func (q *Queues[K, V]) planAsk(w *pace, k *Known, now time.Duration) time.Durati
 }
 
 // Ask notes that w, the head, asks now. offered reports that an offer has asked on its behalf, so that it need not. The
-// error is ErrOvertaken.
-func (q *Queues[K, V]) Ask(w *Waiter[K, V]) (offered bool, err error) {
+// error is ErrOvertaken. others are the other keys that it wants: if somebody stands before it in the line of one, it stands there from now
+// on.
+func (q *Queues[K, V]) Ask(w *Waiter[K, V], others ...K) (offered bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if w.line.head() != w {
+	if w.line.head() != w || q.goBehind(w, others) {
 		return false, ErrOvertaken
 	}
 	w.trigger = q.triggerOf(w)
@@ -197,7 +191,7 @@ func (q *Queues[K, V]) triggerOf(w *Waiter[K, V]) Trigger {
 	return Timer
 }
 
-// Asked notes the answer to w, the head, and plans when it asks again. If waiters that came before it are back, it is not the
+// Asked notes the answer to w, the head, and plans when it asks again. If waiters that came before it are behind it, it is not the
 // head any more.
 func (q *Queues[K, V]) Asked(w *Waiter[K, V], k Known) {
 	q.mu.Lock()
@@ -206,7 +200,7 @@ func (q *Queues[K, V]) Asked(w *Waiter[K, V], k Known) {
 	q.stepBack(w)
 }
 
-// tell is Asked for a waiter that may go on as the head though others came before it. The caller has mu.
+// tell is Asked without a step back. The caller has mu.
 func (q *Queues[K, V]) tell(w *Waiter[K, V], k Known) {
 	l := w.line
 	w.asking = false
@@ -215,8 +209,8 @@ func (q *Queues[K, V]) tell(w *Waiter[K, V], k Known) {
 	if k.Elsewhere {
 		l.subscription.resetReleases()
 	}
-	w.nextAsk = q.planAsk(&w.pace, &l.known, q.opt.Now())
-	q.wakeOwner(l, k.Holder)
+	w.nextAsk = q.planAsk(w, q.opt.Now())
+	q.wakeOwner(w, k.Holder)
 	if k.Room {
 		q.letShare(l)
 	}
@@ -227,11 +221,6 @@ func (q *Queues[K, V]) tell(w *Waiter[K, V], k Known) {
 func (q *Queues[K, V]) Shared(w *Waiter[K, V]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.share(w)
-	q.stepBack(w)
-}
-
-func (q *Queues[K, V]) share(w *Waiter[K, V]) {
 	w.asking = false
 	w.line.known = Known{}
 	q.letShare(w.line)
@@ -261,10 +250,6 @@ func (q *Queues[K, V]) Alone(k K) int {
 
 // letIn has a waiter ask though it may not be the head.
 func (q *Queues[K, V]) letIn(w *Waiter[K, V]) {
-	if w.group != nil {
-		w.group.letIn(w)
-		return
-	}
 	select {
 	case w.reenter <- struct{}{}:
 		q.resume(w)
@@ -272,10 +257,12 @@ func (q *Queues[K, V]) letIn(w *Waiter[K, V]) {
 	}
 }
 
-// wakeOwner wakes the waiters whose owner has the key.
-func (q *Queues[K, V]) wakeOwner(l *line[K, V], owner string) {
-	for w := range q.ownedBy(l.key, owner) {
-		q.letIn(w)
+// wakeOwner wakes the waiters whose owner has the key, but for the head, which was told that.
+func (q *Queues[K, V]) wakeOwner(head *Waiter[K, V], owner string) {
+	for w := range q.ownedBy(head.Key, owner) {
+		if w != head {
+			q.letIn(w)
+		}
 	}
 }
 

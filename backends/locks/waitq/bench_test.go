@@ -14,7 +14,7 @@ func BenchmarkTurn(b *testing.B) {
 			line := make([]*Waiter[string, *string], n)
 			owners := make([]string, n)
 			join := func(i int) {
-				w, err := q.Join("job", owners[i], "1", Alone, nil)
+				w, err := q.Join([]string{"job"}, owners[i], "1", Alone, nil)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -30,7 +30,7 @@ func BenchmarkTurn(b *testing.B) {
 				q.Asked(w, Known{Asked: true, Fresh: true, Holder: owners[i], Fence: 7, Until: 2 * at})
 				q.Leave(w, true)
 				join(i)
-				if ahead, _, ok := q.Place("job", owners[i], "1"); !ok || ahead != n-1 {
+				if _, ahead, _, ok := q.Place([]string{"job"}, owners[i], "1"); !ok || ahead != n-1 {
 					b.Fatal(ahead, ok)
 				}
 			}
@@ -45,7 +45,7 @@ func BenchmarkReturn(b *testing.B) {
 			q := still(n)
 			line := make([]*Waiter[string, *string], n)
 			join := func(i int) {
-				w, err := q.Join("job", fmt.Sprint("owner-", i), "1", Alone, nil)
+				w, err := q.Join([]string{"job"}, fmt.Sprint("owner-", i), "1", Alone, nil)
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -44,25 +44,26 @@ func (q *Queues[K, V]) List(k K) (all []Entry[V]) {
 	return all
 }
 
-// Place finds the waiter of an owner and a request, neither of which may be empty. ahead is how many stand before it, known
-// is what its line knows. ok is false if there is no such waiter.
-func (q *Queues[K, V]) Place(k K, owner, req string) (ahead int, known Known, ok bool) {
+// Place finds the waiter of an owner and a request, neither of which may be empty, in the line of one of some keys. ahead is how many
+// stand before it, known is what its line knows. ok is false if there is no such waiter.
+func (q *Queues[K, V]) Place(keys []K, owner, req string) (in K, ahead int, known Known, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	l := q.lines[k]
-	if l == nil || owner == "" || req == "" {
-		return 0, Known{}, false
+	if owner == "" || req == "" {
+		return in, 0, Known{}, false
 	}
 	var first *Waiter[K, V]
-	for w := range q.ownedBy(k, owner) {
-		if w.req == req && (first == nil || w.number < first.number) {
-			first = w
+	for _, k := range keys {
+		for w := range q.ownedBy(k, owner) {
+			if w.req == req && (first == nil || w.number < first.number) {
+				first = w
+			}
 		}
 	}
 	if first == nil {
-		return 0, Known{}, false
+		return in, 0, Known{}, false
 	}
-	return l.waiters.ahead(first), l.known, true
+	return first.Key, first.line.waiters.ahead(first), first.line.known, true
 }
 
 // A Line is a line as others see it.

@@ -7,7 +7,7 @@ const placeFor = 2 * time.Second
 
 // A placeKey names a place: the key of the line, and the owner and request of the waiter.
 type placeKey[K comparable] struct {
-	key        K
+	key        K // with several, the first that was named
 	owner, req string
 }
 
@@ -18,13 +18,13 @@ type place[K comparable] struct {
 	left   time.Duration
 }
 
-// keepPlace remembers the place of a waiter that leaves unserved, if it has an owner and a request. If there are too many places, that of the waiter which
-// left longest ago is dropped. The caller has mu.
+// keepPlace remembers the place of a waiter that leaves unserved, if it has an owner and a request. If there are too many places, that of
+// the waiter which left longest ago is dropped. The caller has mu.
 func (q *Queues[K, V]) keepPlace(w *Waiter[K, V]) {
 	if w.owner == "" || w.req == "" {
 		return
 	}
-	of := placeKey[K]{w.Key, w.owner, w.req}
+	of := placeKey[K]{w.place, w.owner, w.req}
 	q.dropPlace(of)
 	if q.placesByAge.Len() >= q.opt.Limit {
 		q.dropPlace(q.placesByAge.Front().Value.(place[K]).of)

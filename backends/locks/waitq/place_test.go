@@ -11,7 +11,7 @@ import (
 // joinAs joins a line with a request of its owner's, and the owner as value.
 func joinAs(t *testing.T, q *Queues[string, *string], owner, req string) *Waiter[string, *string] {
 	t.Helper()
-	w, err := q.Join("job", owner, req, Alone, &owner)
+	w, err := q.Join([]string{"job"}, owner, req, Alone, &owner)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestPlace_OnceForEach(t *testing.T) {
 // TestPlace_EachLineHasItsOwn: a place in one line gives no place in another.
 func TestPlace_EachLineHasItsOwn(t *testing.T) {
 	q := still(10)
-	other, err := q.Join("other", "b", "1", Alone, new(string))
+	other, err := q.Join([]string{"other"}, "b", "1", Alone, new(string))
 	if err != nil {
 		t.Fatal(err)
 	}

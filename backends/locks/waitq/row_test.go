@@ -44,7 +44,7 @@ func TestRow_LongLine(t *testing.T) {
 				away = slices.Delete(away, i, i+1)
 			}
 			asks := len(want) > 0 && want[0].asking
-			w, err := q.Join("job", owner, "1", Alone, nil)
+			w, err := q.Join([]string{"job"}, owner, "1", Alone, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

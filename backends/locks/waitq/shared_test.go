@@ -12,7 +12,7 @@ func joinAll(t *testing.T, q *Queues[string, *string], names ...string) (all []*
 	t.Helper()
 	for _, name := range names {
 		use := map[byte]Use{'r': Sharing, 'p': Limited}[name[0]]
-		w, err := q.Join("job", name, "", use, &name)
+		w, err := q.Join([]string{"job"}, name, "", use, &name)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,7 +17,8 @@
 // back. If that place is in front of a head that sleeps, or is refused, this head waits for its turn again. A key that becomes free
 // while a waiter is away goes to the next in line.
 //
-// A waiter for several keys is a Group.
+// A waiter for several keys stands in the line of one of them at a time, and moves with its number: see Ask and Move. In the lines of the others
+// it holds up nobody.
 //
 // The head is woken by Wake, by an offer of HandOver, and by hints. Hints come from sources, each of which
 // tells of the releases it has seen; while Need sources tell of a key, none of its releases is missed. A hint
@@ -39,8 +40,9 @@ import (
 // ErrClosed reports that the Queues have been closed.
 var ErrClosed = errors.New("the queues are closed")
 
-// ErrOvertaken reports that a waiter is no longer the head, since one that came before it is back. It must AwaitTurn again.
-var ErrOvertaken = errors.New("another waiter is back in its place in front")
+// ErrOvertaken reports that it is not a waiter's turn: one that came before it is back, or stands in the line of another of its keys, where
+// it stands now, too. It must AwaitTurn again.
+var ErrOvertaken = errors.New("another waiter is in front")
 
 // A FullError reports that Options.Limit is reached.
 type FullError struct{ Max int }
@@ -116,7 +118,7 @@ type line[K comparable, V any] struct {
 
 // A Waiter is one place in a line.
 type Waiter[K comparable, V any] struct {
-	Key   K
+	Key   K             // in whose line it stands; with several keys only its own calls change it
 	Value V             // the caller's; an offer may change what it points to, see HandOver
 	Since time.Duration // when it joined
 	First bool          // it was the head from the beginning, and may ask at once
@@ -125,9 +127,8 @@ type Waiter[K comparable, V any] struct {
 	use     Use
 	owner   string        // empty: no other waiter has this owner
 	req     string        // id of the request; empty: the waiter has no place to come back to
+	place   K             // the key under which its place is kept
 	number  uint64        // of its place: the first that came has the smallest
-	group   *Group[K, V]  // not nil: it is one of several of a Group
-	let     bool          // of a Group: it needs no turn
 	head    chan struct{} // closed when it becomes the head; a new channel when it is overtaken
 	reenter chan struct{} // told when its owner has the key already, or another that shares it; holds one
 	wakeUps chan struct{} // tells the head to look at its line; holds one
@@ -136,11 +137,12 @@ type Waiter[K comparable, V any] struct {
 	ownNext, ownLast *Waiter[K, V] // those of the same owner in the line, in a ring; nil without an owner
 
 	// of the head
-	trigger Trigger       // of the last question
-	asking  bool          // it asks now or next, so nothing is offered to it
-	offered bool          // an offer asks on its behalf
-	nextAsk time.Duration // when it asks without a hint; 0: not planned
-	pace
+	trigger  Trigger       // of the last question
+	asking   bool          // it asks now or next, so nothing is offered to it
+	offered  bool          // an offer asks on its behalf
+	nextAsk  time.Duration // when it asks without a hint; 0: not planned
+	polls    int           // questions planned without a hint
+	failures int           // questions in a row that ended with an error
 }
 
 // Trigger is what made the waiter ask last.
@@ -156,23 +158,26 @@ const (
 	Sharing            // with others that are, any number
 )
 
-// Join puts a waiter at the end of a line, or in the place that the waiter of the same owner and request has left. It must
+// Join puts a waiter at the end of a line, or in the place that the waiter of the same owner and request has left. With several keys that
+// is the line of the first in which somebody stands before it, or else of keys[0], and the place is kept under keys[0]. It must
 // Leave. When an owner has the key, its waiters are woken; a waiter with an empty owner shares it with no other, and one
 // with an empty request has no place to come back to. One that is Sharing is let in with others that are, see Shared, and may ask
 // at once if all before it share the key and none has been refused. The error is a *FullError.
-func (q *Queues[K, V]) Join(k K, owner, req string, use Use, v V) (*Waiter[K, V], error) {
+func (q *Queues[K, V]) Join(keys []K, owner, req string, use Use, v V) (*Waiter[K, V], error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.waiters >= q.opt.Limit {
 		return nil, &FullError{Max: q.opt.Limit}
 	}
 	w := &Waiter[K, V]{
-		Key: k, Value: v, Since: q.opt.Now(), use: use, owner: owner, req: req, number: q.number(placeKey[K]{k, owner, req}),
+		Key: keys[0], Value: v, Since: q.opt.Now(), use: use, owner: owner, req: req, place: keys[0], number: q.number(placeKey[K]{keys[0], owner, req}),
 		reenter: make(chan struct{}, 1), wakeUps: make(chan struct{}, 1),
+	}
+	if k, ok := q.before(w, keys); ok {
+		w.Key = k
 	}
 	w.First = q.enter(w)
 	w.asking = w.First
-	q.letWith(w)
 	return w, nil
 }
 
@@ -191,11 +196,12 @@ func (q *Queues[K, V]) enter(w *Waiter[K, V]) (first bool) {
 		l.alone++
 	}
 	q.addOwned(w)
+	q.letWith(w)
 	if l.waiters.n > 1 {
 		return false
 	}
 	close(w.head)
-	return l.subscription.backOff(w.Since) <= 0
+	return l.subscription.backOff(q.opt.Now()) <= 0
 }
 
 // letWith lets a waiter in that has joined a line of others that share the key with it: they ask, and have not been refused. The
@@ -243,9 +249,6 @@ func (q *Queues[K, V]) remove(w *Waiter[K, V]) (left int) {
 // promote tells a waiter that it is the head. The caller has mu.
 func (q *Queues[K, V]) promote(w *Waiter[K, V]) {
 	close(w.head)
-	if w.group != nil {
-		w.group.notify()
-	}
 	q.resume(w)
 }
 

@@ -36,7 +36,7 @@ func running(t *testing.T) *Queues[string, *string] {
 
 func join(t *testing.T, q *Queues[string, *string], owner string) *Waiter[string, *string] {
 	t.Helper()
-	w, err := q.Join("job", owner, "", Alone, new(string))
+	w, err := q.Join([]string{"job"}, owner, "", Alone, new(string))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestQueues_FirstComeFirstServed(t *testing.T) {
 	for range 4 {
 		line = append(line, join(t, q, ""))
 	}
-	if _, err := q.Join("other", "", "", Alone, nil); !errors.As(err, new(*FullError)) {
+	if _, err := q.Join([]string{"other"}, "", "", Alone, nil); !errors.As(err, new(*FullError)) {
 		t.Errorf("over the limit: %v", err)
 	}
 	for _, leaves := range []int{2, 0, 1, 3} { // the third leaves from within the line
@@ -399,7 +399,7 @@ func TestQueues_Sweep(t *testing.T) {
 func TestQueues_Longest(t *testing.T) {
 	q := still(10)
 	for _, k := range []string{"a", "b", "b", "c"} {
-		if _, err := q.Join(k, "", "", Alone, &k); err != nil {
+		if _, err := q.Join([]string{k}, "", "", Alone, &k); err != nil {
 			t.Fatal(err)
 		}
 	}
