@@ -113,17 +113,21 @@ func (s *Service) RenewAll(ctx context.Context, names []Key, r RenewRequest) (va
 	if err := errors.Join(checkNames(names), s.checkTTL(r.TTL)); err != nil {
 		return 0, err
 	}
-	left := make([]time.Duration, len(names))
-	err = eachName(names, func(i int, k Key) (err error) {
+	ends := make([]time.Duration, len(names)) // the other names may take a while
+	err = eachName(names, func(i int, k Key) error {
 		one := r
 		one.Key = k
-		left[i], err = s.Renew(ctx, one)
+		left, err := s.Renew(ctx, one)
+		ends[i] = s.store.Now() + left
 		return err
 	})
 	if err != nil {
 		return 0, err
 	}
-	return slices.Min(left), nil
+	if validity = slices.Min(ends) - s.store.Now(); validity <= 0 {
+		return 0, fmt.Errorf("%w: one of the names was renewed for less time than the others took", ErrLost)
+	}
+	return validity, nil
 }
 
 // UnlockAll is Unlock for several names, 1 to MaxNames of one database, all at once; r.Key is not used, and Fence may not be set. It

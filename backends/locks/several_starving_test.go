@@ -2,6 +2,7 @@ package locks_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -231,4 +232,38 @@ func TestSeveralWait_TwoProxies(t *testing.T) {
 		t.Logf("granted after %v", r.took)
 		unlockAll(t, here, owner, names)
 	}
+}
+
+// A slowStore takes long to renew one name.
+type slowStore struct {
+	*memstore.Store
+	name string
+	long time.Duration
+}
+
+func (s *slowStore) Renew(ctx context.Context, r locks.RenewRequest) (time.Duration, error) {
+	if r.Name == s.name {
+		time.Sleep(s.long)
+	}
+	return s.Store.Renew(ctx, r)
+}
+
+// TestRenewAll_EndsWithTheFirst: the validity is that of the name whose lease ends first, however long the others take: what is told of
+// one is no longer true when they have been renewed.
+func TestRenewAll_EndsWithTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		store := &slowStore{memstore.New(time.Minute, func() time.Duration { return time.Since(began) + time.Hour }), "b", 3 * time.Second}
+		s := serve(t, store, locks.Options{})
+		lockAll(t, s, several("alice", "a b"))
+		renew := func(ttl time.Duration) (time.Duration, error) {
+			return s.RenewAll(t.Context(), named("a b"), locks.RenewRequest{Owner: "alice", TTL: ttl})
+		}
+		if v, err := renew(10 * time.Second); err != nil || v > 7*time.Second || v < 6*time.Second {
+			t.Errorf("%v, %v", v, err)
+		}
+		if v, err := renew(2 * time.Second); !errors.Is(err, locks.ErrLost) {
+			t.Errorf("%v, %v", v, err)
+		}
+	})
 }
