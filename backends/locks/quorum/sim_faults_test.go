@@ -26,6 +26,7 @@ type simProfile struct {
 	timeouts          []time.Duration
 	shares            bool          // most clients read
 	permits           bool          // and most of those with permits
+	several           bool          // some take several names at once, of three at least
 	maxHold           time.Duration // proxies look after locks without an end, for so long; 0: there are none
 	acts              []weighted[func(*simClient)]
 	faults            []weighted[simFault]
@@ -58,6 +59,8 @@ const simMaxTTL = 2 * time.Second
 
 func profileOf(seed uint64) *simProfile {
 	switch {
+	case seed >= severalSeeds:
+		return severalProfiles[seed%uint64(len(severalProfiles))]
 	case seed >= permitSeeds:
 		return permitProfiles[seed%uint64(len(permitProfiles))]
 	case seed >= sharedSeeds:

@@ -121,6 +121,9 @@ func (w *simWorld) calm() {
 			c.permitsTogether(w.proxy(0), w.proxy(1), name)
 		}
 	}
+	if w.profile.several {
+		c.allTogether(w.proxy(0), w.proxy(1))
+	}
 }
 
 // progress locks and unlocks a name that somebody may have left locked.
@@ -295,7 +298,7 @@ func useScripts(dir string) {
 }
 
 // runsOf are the runs of a number: that seed, and for one in six, or for each, one with adopted clients, one with locks
-// without an end, one with readers and one with permits.
+// without an end, one with readers, one with permits and one with several names.
 func runsOf(n int, each bool) []uint64 {
 	more := n
 	switch {
@@ -305,7 +308,8 @@ func runsOf(n int, each bool) []uint64 {
 	default:
 		return []uint64{uint64(n)}
 	}
-	return []uint64{uint64(n), adoptedSeeds + uint64(more), keptSeeds + uint64(more), sharedSeeds + uint64(more), permitSeeds + uint64(more)}
+	return []uint64{uint64(n), adoptedSeeds + uint64(more), keptSeeds + uint64(more), sharedSeeds + uint64(more), permitSeeds + uint64(more),
+		severalSeeds + uint64(more)}
 }
 
 // oneProcessor has goroutines run one at a time, in an order that does not change as long
