@@ -49,13 +49,16 @@ func (c *Client) RenewAll(ctx context.Context, args [][]byte) (reply Reply, err 
 	if err != nil {
 		return reply, err
 	}
-	began, left := time.Now(), make([]time.Duration, len(all))
+	began, left, at := time.Now(), make([]time.Duration, len(all)), make([]time.Time, len(all))
 	failed := together(all, func(i int, b batch) (err error) {
 		left[i], err = c.verbs.opt.Locker.RenewAll(ctx, b.names, locks.RenewRequest{Owner: b.owner, TTL: o.TTL, Shared: b.shared})
+		at[i] = time.Now()
 		return err
 	})
-	reply.Validity = slices.Min(left)
-	for _, b := range all {
+	for i, b := range all {
+		if i == 0 || at[i].Add(left[i]).Before(reply.At.Add(reply.Validity)) { // it ends first
+			reply.Validity, reply.At = left[i], at[i]
+		}
 		c.logAll("RENEWALL", b, began, failed, "lock renewed")
 	}
 	return reply, inOrder(names, failed, "renewed")

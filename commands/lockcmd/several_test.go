@@ -249,14 +249,16 @@ func TestSeveral(t *testing.T) {
 	}
 }
 
-// fates is a Locker that answers by the owner of the locks: how long each is, and how many holds are left.
+// fates is a Locker that answers by the owner of the locks: how long each is, after how long, and how many holds are left.
 type fates struct {
 	Locker
 	validity map[string]time.Duration
+	takes    map[string]time.Duration
 	left     map[string]int
 }
 
 func (f *fates) RenewAll(_ context.Context, _ []locks.Key, r locks.RenewRequest) (time.Duration, error) {
+	time.Sleep(f.takes[r.Owner])
 	return f.validity[r.Owner], nil
 }
 
@@ -264,15 +266,18 @@ func (f *fates) UnlockAll(_ context.Context, _ []locks.Key, r locks.UnlockReques
 	return f.left[r.Owner], nil
 }
 
-// TestSeveral_OfSeveralOwners: the answer is of all of them.
-func TestSeveral_OfSeveralOwners(t *testing.T) {
-	f := &fates{validity: map[string]time.Duration{"o1": 3 * time.Second, "o2": 2 * time.Second, "o3": 4 * time.Second}, left: map[string]int{"o1": 0, "o2": 1, "o3": 0}}
+// TestSeveral_OfSeveralOwners: the answer is of all of them: what is left of the shortest when the last one was renewed.
+func TestSeveral_OfSeveralOwners(t *testing.T) { synctest.Test(t, ofSeveralOwners) }
+
+func ofSeveralOwners(t *testing.T) {
+	f := &fates{validity: map[string]time.Duration{"o1": 3 * time.Second, "o2": 2 * time.Second, "o3": 4 * time.Second, "o5": 4 * time.Second},
+		takes: map[string]time.Duration{"o5": 2500 * time.Millisecond}, left: map[string]int{"o1": 0, "o2": 1, "o3": 0}}
 	c := New(Options{Locker: f}, slog.New(slog.DiscardHandler)).NewClient(&watchedConn{})
-	for name, owner := range map[string]string{"a": "o1", "b": "o2", "c": "o3", "d": "o1"} {
+	for name, owner := range map[string]string{"a": "o1", "b": "o2", "c": "o3", "d": "o1", "e": "o5"} {
 		c.implicit.Add(locks.Grant{Key: locks.Key{Name: name}, Owner: owner, Fence: 1})
 	}
 	for line, want := range map[string]string{
-		"RENEWALL 3 a b c 5s": ":2000", "RENEWALL 3 c d a 5s": ":3000",
+		"RENEWALL 3 a b c 5s": ":2000", "RENEWALL 3 c d a 5s": ":3000", "RENEWALL 2 a e 5s": ":500", "RENEWALL 2 e b 5s": ":0",
 		"UNLOCKALL 3 a b c": ":0", "UNLOCKALL 3 a c d": ":1", "UNLOCKALL 1 b": ":0",
 	} {
 		if got := says(t, &c, line); got != want {
