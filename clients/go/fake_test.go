@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -48,6 +49,15 @@ func replies(all ...any) func(context.Context, *fakeConn, []string) (any, error)
 // grant is a reply of LOCK.
 func grant(fence int64, validity time.Duration) any {
 	return []any{fence, "owner", validity.Milliseconds(), int64(1)}
+}
+
+// grants is a reply of LOCKALL, for names with their fences.
+func grants(validity time.Duration, namesAndFences ...any) any {
+	list := []any{validity.Milliseconds(), "owner"}
+	for pair := range slices.Chunk(namesAndFences, 2) {
+		list = append(list, []any{pair[0], int64(pair[1].(int)), int64(1)})
+	}
+	return list
 }
 
 var errBroken = errors.New("broken pipe")

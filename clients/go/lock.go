@@ -20,12 +20,17 @@ var (
 	errOver    = errors.New("its time is over")
 )
 
-// A Lock is held from Acquire until it is lost or given back by Release. It is safe for concurrent use.
+// A Lock is held from Acquire or AcquireAll until it is lost or given back by Release. It is safe for concurrent use. One
+// of several names is lost when any of them is.
 type Lock struct {
-	Name  string
+	Name  string // "" if there are several: they are the keys of Fences
 	Owner string
-	Fence int64 // larger than that of every earlier holder of the name; with Shared not smaller, see the README
+	Fence int64 // larger than that of every earlier holder of the name; with Shared not smaller, see the README. 0 if there are several
 
+	// Fences are those of all names; not to be changed.
+	Fences map[string]int64
+
+	names  []string
 	client Client
 	conn   Conn // of the session; nil: none
 	opts   Options
@@ -41,9 +46,12 @@ type Lock struct {
 }
 
 // newLock is the lock of a grant, which nobody keeps yet.
-func newLock(r *request, fence int64, validity time.Duration) *Lock {
-	l := &Lock{Name: r.name, Owner: r.owner, Fence: fence, client: r.client, opts: r.Options, asked: r.asked,
+func newLock(r *request, fences map[string]int64, validity time.Duration) *Lock {
+	l := &Lock{Owner: r.owner, Fences: fences, names: r.names, client: r.client, opts: r.Options, asked: r.asked,
 		lost: make(chan struct{}), stop: make(chan struct{})}
+	if len(r.names) == 1 {
+		l.Name, l.Fence = r.names[0], fences[r.names[0]]
+	}
 	if r.Session {
 		l.conn = r.conn
 		validity = min(validity, silenceLimit)
@@ -90,7 +98,7 @@ func (l *Lock) Release(ctx context.Context) error {
 
 func (l *Lock) release() {
 	defer close(l.released)
-	err := unlock(l.client, l.Name, l.Owner, l.opts.isShared(), l.Until())
+	err := unlock(l.client, l.names, l.Owner, l.opts.isShared(), l.Until())
 	l.closeConn()
 	switch lost := l.Err(); {
 	case lost != nil:
@@ -98,7 +106,7 @@ func (l *Lock) release() {
 	case isLoss(err):
 		l.result = fmt.Errorf("%w: %w", ErrLost, err)
 	case err != nil:
-		l.result = fmt.Errorf("lockproxy: UNLOCK %q: %w", l.Name, err)
+		l.result = failure("UNLOCK", l.names, err)
 	}
 }
 
@@ -206,7 +214,10 @@ func (l *Lock) renew() (a renewal) {
 	ctx, cancel := context.WithDeadline(context.Background(), l.Until())
 	defer cancel()
 	a.asked = time.Now()
-	args := []string{"RENEW", l.Name, millis(l.opts.TTL), l.Owner, "FENCE", strconv.FormatInt(l.Fence, 10)}
+	args := append(words("RENEW", l.names), millis(l.opts.TTL), l.Owner)
+	if len(l.names) == 1 { // of several each has its own, and the owner has no other lock
+		args = append(args, "FENCE", strconv.FormatInt(l.Fence, 10))
+	}
 	if l.opts.isShared() {
 		args = append(args, "SHARED")
 	}

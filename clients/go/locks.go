@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -132,7 +133,12 @@ func New(c Client) *Locks { return &Locks{client: c} }
 // Do runs f while it has the lock. The context that f gets ends when the lock is lost, with a cause that is ErrLost. Do
 // returns when the lock has been given back, or its lease is over. Its error is ErrNotAcquired, ErrLost, that of
 // f or of ctx, or the reason why nobody knows who has the lock.
-func (s *Locks) Do(ctx context.Context, name string, opts Options, f func(context.Context, *Lock) error) (err error) {
+func (s *Locks) Do(ctx context.Context, name string, opts Options, f func(context.Context, *Lock) error) error {
+	return s.DoAll(ctx, []string{name}, opts, f)
+}
+
+// DoAll is Do for several names: see AcquireAll.
+func (s *Locks) DoAll(ctx context.Context, names []string, opts Options, f func(context.Context, *Lock) error) (err error) {
 	within, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	onLost := opts.OnLost
@@ -142,7 +148,7 @@ func (s *Locks) Do(ctx context.Context, name string, opts Options, f func(contex
 			onLost(lost)
 		}
 	}
-	l, err := s.Acquire(ctx, name, opts)
+	l, err := s.AcquireAll(ctx, names, opts)
 	if err != nil {
 		return err
 	}
@@ -161,10 +167,16 @@ func (s *Locks) Do(ctx context.Context, name string, opts Options, f func(contex
 // is ErrNotAcquired, that of ctx, or the reason why nobody knows who has the lock; then what may have been granted
 // is given back in the background.
 func (s *Locks) Acquire(ctx context.Context, name string, opts Options) (*Lock, error) {
+	return s.AcquireAll(ctx, []string{name}, opts)
+}
+
+// AcquireAll takes up to 64 names at once, all of them or none. While it waits it holds none, so that the order of
+// names does not matter. Options hold for every name; it takes no Permits. All proxies must know LOCKALL.
+func (s *Locks) AcquireAll(ctx context.Context, names []string, opts Options) (*Lock, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	r := &request{Options: opts, client: s.client, idle: &s.idle, name: name, owner: rand.Text()}
+	r := &request{Options: opts, client: s.client, idle: &s.idle, names: slices.Clone(names), owner: rand.Text()}
 	r.TTL = cmp.Or(r.TTL, defaultTTL)
 	r.timeout = cmp.Or(max(s.client.Timeout(), 0), 2*maxPiece)
 	type result struct {
@@ -195,7 +207,7 @@ type request struct {
 	client  Client
 	idle    *idle
 	timeout time.Duration
-	name    string
+	names   []string
 	owner   string // also the id of the request, so that a LOCK or UNLOCK which is sent again counts once
 	conn    Conn   // of its own; nil: none
 	asked   time.Time
@@ -208,7 +220,7 @@ func (r *request) take(ctx context.Context) (l *Lock, err error) {
 		switch {
 		case r.unsure && l == nil:
 			r.closeConn()
-			go unlock(r.client, r.name, r.owner, r.isShared(), r.asked.Add(r.TTL))
+			go unlock(r.client, r.names, r.owner, r.isShared(), r.asked.Add(r.TTL))
 		case r.conn != nil && !r.Session:
 			r.idle.put(r.conn)
 		case l == nil:
@@ -229,7 +241,7 @@ func (r *request) take(ctx context.Context) (l *Lock, err error) {
 				return l, nil
 			}
 		default:
-			r.unsure = r.unsure || again(err)
+			r.unsure = r.unsure || again(err) || isLoss(err) // a LOCKALL that was granted, and lost some names before it was answered
 			if answer := ReplyError(""); !errors.As(err, &answer) || answer.word() == "DRAINING" {
 				r.closeConn() // the next one may lead to another proxy
 			}
@@ -251,7 +263,7 @@ func (r *request) take(ctx context.Context) (l *Lock, err error) {
 // ask sends LOCK once. First it is sent like every other command; then it waits, which would hold up what is
 // behind it, over a connection of its own.
 func (r *request) ask(ctx context.Context, first bool, left time.Duration) (any, error) {
-	args := []string{"LOCK", r.name, millis(r.TTL), "OWNER", r.owner, "REQ", r.owner}
+	args := append(words("LOCK", r.names), millis(r.TTL), "OWNER", r.owner, "REQ", r.owner)
 	if r.Shared {
 		args = append(args, "SHARED")
 	}
@@ -289,28 +301,39 @@ func (r *request) ask(ctx context.Context, first bool, left time.Duration) (any,
 
 // granted is the lock of the reply, or errLate.
 func (r *request) granted(reply any) (*Lock, error) {
-	fence, validity, ok := readGrant(reply)
+	fences, validity, ok := readGrants(r.names, reply)
 	if !ok {
 		return nil, ReplyError(fmt.Sprintf("ERR no answer of a lockproxy to LOCK: %v", reply))
 	}
-	if l := newLock(r, fence, validity); time.Now().Before(l.until) {
+	if l := newLock(r, fences, validity); time.Now().Before(l.until) {
 		l.start()
 		return l, nil
 	}
-	go unlock(r.client, r.name, r.owner, r.isShared(), r.asked.Add(r.TTL))
+	go unlock(r.client, r.names, r.owner, r.isShared(), r.asked.Add(r.TTL))
 	r.owner = rand.Text() // the request has been used up
 	return nil, errLate
 }
 
-// readGrant reads the fence and the validity of LOCK's reply.
-func readGrant(reply any) (fence int64, validity time.Duration, ok bool) {
+// readGrants reads the fences and the validity of the reply to LOCK, or to LOCKALL.
+func readGrants(names []string, reply any) (fences map[string]int64, validity time.Duration, ok bool) {
 	list, _ := reply.([]any)
-	if len(list) != 4 {
-		return 0, 0, false
+	if len(names) == 1 && len(list) == 4 { // fence, owner, validity, holds
+		list = []any{list[2], list[1], []any{names[0], list[0], list[3]}}
 	}
-	fence, isFence := list[0].(int64)
-	ms, isTime := list[2].(int64)
-	return fence, time.Duration(ms) * time.Millisecond, isFence && isTime
+	if len(list) != 2+len(names) {
+		return nil, 0, false
+	}
+	ms, ok := list[0].(int64)
+	fences = map[string]int64{}
+	for i, name := range names {
+		grant, _ := list[2+i].([]any)
+		if len(grant) != 3 {
+			return nil, 0, false
+		}
+		fence, isFence := grant[1].(int64)
+		fences[name], ok = fence, ok && isFence
+	}
+	return fences, time.Duration(ms) * time.Millisecond, ok
 }
 
 func (r *request) closeConn() {
@@ -324,12 +347,28 @@ func (r *request) failure(err error) error {
 	if err == ErrNotAcquired {
 		return err
 	}
-	return fmt.Errorf("lockproxy: LOCK %q: %w", r.name, err)
+	return failure("LOCK", r.names, err)
+}
+
+// failure is an error of what words begins.
+func failure(verb string, names []string, err error) error {
+	if len(names) == 1 {
+		return fmt.Errorf("lockproxy: %s %q: %w", verb, names[0], err)
+	}
+	return fmt.Errorf("lockproxy: %sALL %q: %w", verb, names, err)
+}
+
+// words begins a command for the names: LOCK with one, LOCKALL with several.
+func words(verb string, names []string) []string {
+	if len(names) == 1 {
+		return []string{verb, names[0]}
+	}
+	return append([]string{verb + "ALL", strconv.Itoa(len(names))}, names...)
 }
 
 // unlock gives back what the owner has, or may have, and tries until the given time, at least once.
-func unlock(c Client, name, owner string, shared bool, until time.Time) error {
-	args := []string{"UNLOCK", name, owner, "REQ", owner}
+func unlock(c Client, names []string, owner string, shared bool, until time.Time) error {
+	args := append(words("UNLOCK", names), owner, "REQ", owner)
 	if shared {
 		args = append(args, "SHARED")
 	}

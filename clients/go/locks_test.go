@@ -97,6 +97,108 @@ func TestAcquire_Asks(t *testing.T) {
 	}
 }
 
+// TestAcquireAll_Asks: with several names the commands are those of several, and the fences are by name.
+func TestAcquireAll_Asks(t *testing.T) {
+	ab := []string{"b", "a"}
+	tests := []struct {
+		name    string
+		names   []string
+		opts    Options
+		replies []any
+		err     error
+		sent    string
+	}{
+		{"granted", ab, Options{Info: "why", NoRenew: true}, []any{grants(29*time.Second, "b", 7, "a", 8)}, nil,
+			"0.0 LOCKALL 2 b a 30000 OWNER A REQ A INFO why"},
+		{"refused", ab, Options{TTL: time.Second}, []any{nil}, ErrNotAcquired,
+			"0.0 LOCKALL 2 b a 1000 OWNER A REQ A"},
+		{"a session of a reader", ab, Options{Session: true, Shared: true}, []any{grants(29*time.Second, "b", 7, "a", 8)}, nil,
+			"own 0.0 LOCKALL 2 b a 30000 OWNER A REQ A SHARED SESSION ONLOSS CLOSE"},
+		{"granted after a fault", ab, Options{Wait: time.Second, NoRenew: true}, []any{errBroken, quorumFailed, grants(time.Minute, "b", 7, "a", 8)}, nil,
+			"0.0 LOCKALL 2 b a 30000 OWNER A REQ A\n" +
+				"own 0.1 LOCKALL 2 b a 30000 OWNER A REQ A WAIT 900\n" +
+				"own 0.2 LOCKALL 2 b a 30000 OWNER A REQ A WAIT 800"},
+		{"not answered, a reader", ab, Options{Shared: true}, []any{errBroken, int64(1)}, errBroken,
+			"0.0 LOCKALL 2 b a 30000 OWNER A REQ A SHARED\n0.0 UNLOCKALL 2 b a A REQ A SHARED"},
+		{"over before it came", ab, Options{Wait: time.Second, NoRenew: true}, []any{grants(0, "b", 7, "a", 8), int64(1), grants(time.Second, "b", 9, "a", 10)}, nil,
+			"0.0 LOCKALL 2 b a 30000 OWNER A REQ A\n" +
+				"0.0 UNLOCKALL 2 b a A REQ A\n" +
+				"own 0.1 LOCKALL 2 b a 30000 OWNER B REQ B WAIT 900"},
+		{"one was taken away before the answer came", ab, Options{Wait: time.Second}, []any{lockLost, int64(1)}, lockLost,
+			"0.0 LOCKALL 2 b a 30000 OWNER A REQ A\n0.0 UNLOCKALL 2 b a A REQ A"},
+		{"one name", []string{"job"}, Options{NoRenew: true}, []any{grant(7, 29*time.Second)}, nil,
+			"0.0 LOCK job 30000 OWNER A REQ A"},
+		{"no name", nil, Options{}, []any{ReplyError("ERR '0' is not a number of names")}, ReplyError("ERR '0' is not a number of names"),
+			"0.0 LOCKALL 0 30000 OWNER A REQ A"},
+		{"no lockproxy", ab, Options{}, []any{"OK"}, ReplyError("ERR no answer of a lockproxy to LOCK: OK"),
+			"0.0 LOCKALL 2 b a 30000 OWNER A REQ A"},
+		{"too few fences", ab, Options{}, []any{grants(time.Second, "b", 7)}, ReplyError("ERR no answer of a lockproxy to LOCK: [1000 owner [b 7 1]]"),
+			"0.0 LOCKALL 2 b a 30000 OWNER A REQ A"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake(replies(tt.replies...))
+				l, err := New(f).AcquireAll(t.Context(), tt.names, tt.opts)
+				time.Sleep(time.Second) // for what goes on in the background
+				f.want(t, tt.sent)
+				if !errors.Is(err, tt.err) || (l != nil) != (tt.err == nil) {
+					t.Fatalf("got %v, %v, want %v", l, err, tt.err)
+				}
+				if l == nil {
+					return
+				}
+				if len(tt.names) == 1 && (l.Name != "job" || l.Fence != 7 || l.Fences["job"] != 7) {
+					t.Errorf("got %q with %d and %v", l.Name, l.Fence, l.Fences)
+				}
+				if len(tt.names) == 2 && (l.Name != "" || l.Fence != 0 || len(l.Fences) != 2 || l.Fences["a"] != l.Fences["b"]+1 || l.Fences["b"] < 7) {
+					t.Errorf("got %q with %d and %v", l.Name, l.Fence, l.Fences)
+				}
+				_ = l.Release(t.Context())
+			})
+		})
+	}
+}
+
+// TestDoAll: all names are renewed at once, and given back at once.
+func TestDoAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(holding)
+		f.answer = func(ctx context.Context, c *fakeConn, args []string) (any, error) {
+			if args[0] == "LOCKALL" {
+				return grants(29*time.Second, "a", 7, "b", 8), nil
+			}
+			return holding(ctx, c, args)
+		}
+		names := []string{"a", "b"}
+		err := New(f).DoAll(t.Context(), names, Options{}, func(_ context.Context, l *Lock) error {
+			names[0] = "of the caller"
+			time.Sleep(11 * time.Second)
+			return l.Err()
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		f.want(t, "0.0 LOCKALL 2 a b 30000 OWNER A REQ A", "10.0 RENEWALL 2 a b 30000 A", "11.0 UNLOCKALL 2 a b A REQ A")
+	})
+}
+
+// TestDoAll_Lost: whoever loses one of the names has lost the lock, and gives the others back.
+func TestDoAll_Lost(t *testing.T) {
+	lost := ReplyError("LOCKLOST b: an operator took it. The other name was renewed")
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(replies(grants(29*time.Second, "a", 7, "b", 8), lost, ReplyError("LOCKLOST b: it is gone. The other name was given back")))
+		err := New(f).DoAll(t.Context(), []string{"a", "b"}, Options{Shared: true}, func(ctx context.Context, _ *Lock) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		if !errors.Is(err, ErrLost) || !errors.Is(err, lost) {
+			t.Error(err)
+		}
+		f.want(t, "0.0 LOCKALL 2 a b 30000 OWNER A REQ A SHARED", "10.0 RENEWALL 2 a b 30000 A SHARED", "10.0 UNLOCKALL 2 a b A REQ A SHARED")
+	})
+}
+
 // waiting answers LOCK with null when its WAIT is over, and everything else with 1.
 func waiting(_ context.Context, _ *fakeConn, args []string) (any, error) {
 	if args[0] != "LOCK" {
@@ -280,12 +382,12 @@ func TestAcquire_ContextOver(t *testing.T) {
 	f.want(t)
 }
 
-// holding answers LOCK and RENEW with a validity of 29 s, and all else with 1.
+// holding answers LOCK, RENEW and RENEWALL with a validity of 29 s, and all else with 1.
 func holding(_ context.Context, _ *fakeConn, args []string) (any, error) {
 	switch args[0] {
 	case "LOCK":
 		return grant(7, 29*time.Second), nil
-	case "RENEW":
+	case "RENEW", "RENEWALL":
 		return int64(29_000), nil
 	}
 	return int64(1), nil

@@ -189,6 +189,123 @@ func TestPermits(t *testing.T) {
 	})
 }
 
+// TestSeveral: all names are had at once, for longer than a lease, each with a fence of its own. Who waits for some of them holds none meanwhile.
+func TestSeveral(t *testing.T) {
+	t.Parallel()
+	s := startSite(t)
+	s.eachKind(t, settings{}, func(t *testing.T, open func() *client, name string) {
+		one, other := open(), open()
+		a, b, c := name+":a", name+":b", name+":c"
+		first, err := one.AcquireAll(t.Context(), []string{b, a}, lockproxy.Options{TTL: 3 * time.Second, Wait: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fences := make(chan map[string]int64, 1)
+		var ended sync.WaitGroup
+		defer ended.Wait()
+		ended.Go(func() {
+			opts := lockproxy.Options{Wait: time.Minute, Session: true}
+			err := other.DoAll(t.Context(), []string{a, b, c}, opts, func(_ context.Context, l *lockproxy.Lock) error {
+				fences <- l.Fences
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+				close(fences)
+			}
+		})
+		s.awaitWaiters(t, a, 1)
+		began := first.Until()
+		eventually(t, "a lease and a half", func() bool { return time.Since(began) > 1500*time.Millisecond })
+		select {
+		case f := <-fences:
+			t.Errorf("another has them, with %v after %v; the holder knows %v", f, first.Fences, first.Err())
+		default:
+		}
+		one.wantHeld(t, b, lockproxy.Options{Shared: true})
+		if l := one.mustAcquire(t, c, lockproxy.Options{}); l.Release(t.Context()) != nil {
+			t.Error("who waits has it")
+		}
+		if err := first.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if f := <-fences; len(f) != 3 || f[a] <= first.Fences[a] || f[b] <= first.Fences[b] || f[c] == 0 {
+			t.Errorf("fences %v after %v", f, first.Fences)
+		}
+	})
+}
+
+// TestSeveral_Shared: readers of several names, of which they have one in common, and a writer.
+func TestSeveral_Shared(t *testing.T) {
+	t.Parallel()
+	s := startSite(t)
+	s.eachKind(t, settings{}, func(t *testing.T, open func() *client, name string) {
+		one, other := open(), open()
+		a, b, c := name+":a", name+":b", name+":c"
+		reader := lockproxy.Options{Shared: true, Wait: time.Minute}
+		first, err := one.AcquireAll(t.Context(), []string{a, b}, reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := other.AcquireAll(t.Context(), []string{b, c}, reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other.wantHeld(t, c, lockproxy.Options{})
+		for _, l := range []*lockproxy.Lock{first, second} {
+			if err := l.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		writer, err := other.AcquireAll(t.Context(), []string{a, b, c}, lockproxy.Options{Wait: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := writer.Fences; f[a] <= first.Fences[a] || f[b] <= first.Fences[b] || f[c] <= second.Fences[c] {
+			t.Errorf("fences %v after %v and %v", f, first.Fences, second.Fences)
+		}
+		if err := writer.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestSeveral_Lost: whoever loses one of the names is told once, and has none of them when it has heard of it.
+func TestSeveral_Lost(t *testing.T) {
+	t.Parallel()
+	s := startSite(t)
+	s.eachKind(t, settings{}, func(t *testing.T, open func() *client, name string) {
+		a, b := name+":a", name+":b"
+		for how, opts := range map[string]lockproxy.Options{
+			"renewed": {TTL: 30 * time.Second, Wait: time.Minute},
+			"session": {TTL: time.Minute, Wait: time.Minute, Session: true},
+		} {
+			t.Run(how, func(t *testing.T) {
+				var told atomic.Int32
+				opts.OnLost = func(error) { told.Add(1) }
+				c := open()
+				err := c.DoAll(t.Context(), []string{a, b}, opts, func(ctx context.Context, _ *lockproxy.Lock) error {
+					redistest.Open(t, s.proxies[1].Addr()).Do(t, "LOCKCTL", "FORCE", b)
+					select {
+					case <-ctx.Done():
+						return context.Cause(ctx)
+					case <-time.After(40 * time.Second): // before the minute is over
+						return errors.New("not told")
+					}
+				})
+				if !errors.Is(err, lockproxy.ErrLost) || strings.Contains(err.Error(), "not told") {
+					t.Error(err)
+				}
+				eventually(t, "told", func() bool { return told.Load() > 0 })
+				s.awaitNoLocks(t, a)
+				if n := told.Load(); n != 1 {
+					t.Errorf("told %d times", n)
+				}
+			})
+		}
+	})
+}
+
 // TestWaiting_KeepsItsPlace: who asks again, as a long wait is asked for in pieces, does not go to the end of the line. The client
 // has one connection for all of its other commands, which are answered meanwhile.
 func TestWaiting_KeepsItsPlace(t *testing.T) {

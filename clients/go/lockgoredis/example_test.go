@@ -41,6 +41,19 @@ func Example_acquire() {
 	}
 }
 
+func Example_several() {
+	ctx := context.Background()
+	locks := lockgoredis.New(redis.NewClient(&redis.Options{Addr: "localhost:6380"}))
+	err := locks.DoAll(ctx, []string{"account:7", "account:9"}, lockproxy.Options{Wait: 10 * time.Second}, func(ctx context.Context, lock *lockproxy.Lock) error {
+		return transfer(ctx, lock.Fences["account:7"], lock.Fences["account:9"])
+	})
+	if err != nil {
+		log.Print(err)
+	}
+}
+
 func work(context.Context, int64) error { return nil }
 
 func worked(int64) <-chan struct{} { return nil }
+
+func transfer(context.Context, int64, int64) error { return nil }
