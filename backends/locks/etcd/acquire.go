@@ -22,7 +22,7 @@ type acquisition struct {
 	// by the last call of decide
 	decision locks.Decision
 	was      *view // what the grant drops; nil: nothing
-	intent   *view // of a writer that waits for readers, if these refuse this one
+	seen     *view // what it was decided from
 	wrote    *write
 }
 
@@ -60,7 +60,9 @@ func (s *Store) Acquire(ctx context.Context, r locks.Attempt) (locks.Decision, e
 		if a.decision.Granted {
 			s.stats.repeats.Add(1)
 		}
-		s.keepOut(ctx, a)
+		if a.decision.Why == locks.Readers && a.KeepOut > 0 {
+			s.keepOut(ctx, &r, &changing{q: q, v: a.seen})
+		}
 		return a.decision, nil
 	}
 	a.done = *d
@@ -78,7 +80,7 @@ func (s *Store) newAcquisition(r *locks.Attempt) (*acquisition, question) {
 
 // decide is what an acquisition writes.
 func (a *acquisition) decide(v *view) (*write, error) {
-	a.decision, a.was = locks.Decision{}, nil
+	a.decision, a.was, a.seen = locks.Decision{}, nil, v
 	held, mine := len(v.holds) > 0, v.held(a.Owner, 0)
 	same := a.tag != "" && mine && v.hasTag(a.tag) // a hold of this very request
 	replaces := a.Replaces != nil && !same
@@ -99,7 +101,7 @@ func (a *acquisition) decide(v *view) (*write, error) {
 		return nil, &locks.HoldsError{Max: locks.MaxHolds}
 	}
 	if refused, is := a.inTheWay(v); is && !mine {
-		a.decision, a.intent = refused, v.beside.intent
+		a.decision = refused
 		return nil, nil
 	}
 	h := newHold(a.id, a.tag, a.TTL)

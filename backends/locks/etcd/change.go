@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
@@ -62,6 +63,23 @@ func (s *Store) limit(ttl time.Duration) time.Duration {
 	return max(min(max(ttl, leastLimit), mostLimit), s.client.timeout*time.Duration(len(s.opts.Members)))
 }
 
+// A changing is one name that is changed.
+type changing struct {
+	q    question
+	v    *view
+	w    *write
+	hold string // the one that the change takes; empty: it takes none, or is of one name
+	done done   // if it was made
+}
+
+// A change is of one name, or of several in one step.
+type change struct {
+	each []*changing
+	// decide has each name's w decided on from its v. If it returns false, nothing is to be written.
+	decide func() (write bool, err error)
+	at     int64 // the revision at which the names were read; 0: they were not
+}
+
 // change asks decide what to write, first with the name as this proxy remembers it, and writes that if etcd has the name as
 // decide saw it. Else decide is asked again, with the name as etcd has it; so it may be called several times, and the last
 // call counts. Where decide wants nothing written, the name is read first, so that this was not decided from memory. Then
@@ -69,77 +87,100 @@ func (s *Store) limit(ttl time.Duration) time.Duration {
 //
 // After any other error the change may have been made, or may still be made.
 func (s *Store) change(ctx context.Context, q question, decide func(*view) (*write, error)) (*done, error) {
-	id := s.opts.Random.ID()
-	limit := s.limit(q.ttl)
-	end := s.Now() + limit
-	v := s.remembered(q)
+	x := &changing{q: q, v: s.remembered(q)}
+	made, err := s.make(ctx, &change{each: []*changing{x}, decide: func() (_ bool, err error) {
+		x.w, err = decide(x.v)
+		return x.w != nil, err
+	}})
+	if !made {
+		return nil, err
+	}
+	return &x.done, nil
+}
+
+// make is change for one name or several.
+func (s *Store) make(ctx context.Context, c *change) (made bool, err error) {
+	id, q := s.opts.Random.ID(), c.each[0].q
+	end := s.Now() + s.limit(q.ttl)
 	d := done{}
 	for try := 0; try < mostTries; try++ {
-		w, err := decide(v)
-		if w == nil {
-			if v.sure {
-				return nil, err
+		write, err := c.decide()
+		if !write {
+			if c.at != 0 {
+				return false, err
 			}
-			if v, err = s.read(ctx, q, end-s.Now()); err != nil {
-				return nil, err
+			if err := s.readAll(ctx, c, end-s.Now()); err != nil {
+				return false, err
 			}
 			continue
 		}
 		if try > calmTries {
 			if err := locks.Sleep(ctx, s.opts.Random.UpTo(triesPause)); err != nil {
-				return nil, err
+				return false, err
 			}
 		}
 		if !d.resent {
 			d.began = s.Now() // before leases are looked for: they last from then on
 		}
-		request, err := s.transaction(ctx, q, v, w, id, end-s.Now())
+		request, err := s.transaction(ctx, c, id, end-s.Now())
+		var r txnResponse
 		if err == nil {
-			var r txnResponse
 			again := false
 			again, err = s.client.ask(ctx, end-s.Now(), "kv/txn", request, &r)
 			d.resent = d.resent || again
-			if err == nil && r.Succeeded {
-				s.stats.rounds.Add(1)
-				return s.changed(q, v, w, &d, r.Header.Revision), nil
-			}
-			if err == nil {
-				if v, err = s.parse(q, &r); err == nil && d.resent && v.writtenBy(id) {
-					s.stats.rounds.Add(1)
-					return s.changed(q, v, w, &d, v.mod), nil
-				}
-				if v != nil {
-					v.resent = d.resent
-				}
-			}
 		}
-		if errors.Is(err, errNoLease) {
+		if err == nil && !r.Succeeded {
+			err = s.parseAll(c, &r)
+		}
+		switch {
+		case err == nil && (r.Succeeded || d.resent && c.all(func(x *changing) bool { return x.v.writtenBy(id) })):
+			s.stats.rounds.Add(1)
+			for _, x := range c.each {
+				revision := r.Header.Revision
+				if !r.Succeeded {
+					revision = x.v.mod
+				}
+				x.done = d
+				s.changed(x, revision)
+			}
+			return true, nil
+		case err == nil && d.resent && !c.all(func(x *changing) bool { return !x.v.has(x.hold) }):
+			err = &locks.QuorumError{Nodes: len(s.opts.Members), Need: s.need(), Failed: []error{errUnsure}}
+		case errors.Is(err, errNoLease):
 			s.leases.forget()
 			err = nil
 		}
 		if err != nil {
-			return nil, named(err, q.op, q.key.Name)
+			return false, named(err, q.op, q.key.Name)
+		}
+		for _, x := range c.each {
+			x.v.resent = d.resent
 		}
 	}
-	return nil, &locks.QuorumError{Op: q.op, Name: q.key.Name, Nodes: len(s.opts.Members), Need: s.need(),
+	return false, &locks.QuorumError{Op: q.op, Name: q.key.Name, Nodes: len(s.opts.Members), Need: s.need(),
 		Failed: []error{errors.New("others change this lock all the time")}}
 }
 
+// all reports whether something is true of all names.
+func (c *change) all(is func(*changing) bool) bool {
+	return !slices.ContainsFunc(c.each, func(x *changing) bool { return !is(x) })
+}
+
 // changed notes a change that was made.
-func (s *Store) changed(q question, before *view, w *write, d *done, revision int64) *done {
+func (s *Store) changed(x *changing, revision int64) {
+	d, w := &x.done, x.w
 	d.now, d.revision = s.Now(), revision
 	d.view = &view{now: d.now, sure: true, mod: revision}
-	s.memory.learn(q.key, w.rec, revision, revision, &writing{began: d.began, ids: w.moved}, d.view)
+	s.memory.learn(x.q.key, w.rec, revision, revision, &writing{began: d.began, ids: w.moved}, d.view)
 	for _, k := range w.ended {
 		s.memory.learn(k, nil, 0, revision, nil, nil)
 	}
-	s.noteSeat(q.key, before, w)
+	s.noteSeat(x.q.key, x.v, w)
 	for _, h := range d.view.holds {
 		if contains(w.moved, h.ID) {
-			s.expireAt(q.key, h)
+			s.expireAt(x.q.key, h)
 		}
 	}
-	return d
 }
 
 // writtenBy reports whether the change with this id wrote any value of the view.
@@ -147,25 +188,27 @@ func (v *view) writtenBy(id string) bool {
 	return v.rec != nil && v.rec.Op == id || v.last != nil && v.last.Op == id || v.req != nil && v.req.Op == id
 }
 
-// transaction is a write as etcd is told, if the name is as v shows it. A name that is free looks the same before and after somebody had
+// transaction is a change as etcd is told, if the names are as was seen. A name that is free looks the same before and after somebody had
 // it, so a transaction on one is marked.
-func (s *Store) transaction(ctx context.Context, q question, v *view, w *write, id string, limit time.Duration) (t txnRequest, err error) {
-	k := s.keys()
+func (s *Store) transaction(ctx context.Context, c *change, id string, limit time.Duration) (t txnRequest, err error) {
 	base, floorMod, err := s.getFloor(ctx, limit)
 	if err != nil {
 		return t, err
 	}
-	t.Compare = []compare{modIs(k.lock(q.key), v.mod), modIs(k.floor(), floorMod)}
-	if q.tag != "" {
-		t.Compare = append(t.Compare, modIs(k.request(q.tag), v.reqMod))
+	for _, x := range c.each {
+		if err := s.writes(ctx, x, id, base, limit, &t); err != nil {
+			return t, err
+		}
 	}
-	t.Failure = s.ranges(q)
-	if err := s.writes(ctx, q, v, w, id, base, limit, &t); err != nil {
-		return t, err
+	first := c.each[0]
+	if t.Failure = s.rangesOf(c); len(c.each) > 1 {
+		t.Compare = s.conditions(c)
 	}
-	if w.once = nil; v.mod == 0 && w.rec != nil {
-		s.markOnce(w, &t)
+	t.Compare = append(t.Compare, modIs(s.keys().floor(), floorMod))
+	if first.w.once = nil; len(c.each) > 1 || first.v.mod == 0 && first.w.rec != nil {
+		s.markOnce(first.w, &t)
 	}
+	t.Success, t.Failure = packed(t.Success), packed(t.Failure)
 	return t, nil
 }
 
@@ -177,14 +220,19 @@ func (s *Store) markOnce(w *write, t *txnRequest) {
 	t.Success, t.Failure = append(t.Success, mark), append(t.Failure, mark)
 }
 
-// writes has a transaction do a write: first that of the key of the lock.
-func (s *Store) writes(ctx context.Context, q question, v *view, w *write, id string, base int64, limit time.Duration, t *txnRequest) (err error) {
-	k := s.keys()
+// writes has a transaction do what is decided on for a name.
+func (s *Store) writes(ctx context.Context, x *changing, id string, base int64, limit time.Duration, t *txnRequest) (err error) {
+	k, q, v, w := s.keys(), x.q, x.v, x.w
+	t.Compare = append(t.Compare, modIs(k.lock(q.key), v.mod))
+	if q.tag != "" {
+		t.Compare = append(t.Compare, modIs(k.request(q.tag), v.reqMod))
+	}
 	put := func(key []byte, value any, need time.Duration) {
 		lease, leaseErr := s.lease(ctx, limit, need)
 		err = errors.Join(err, leaseErr)
 		t.Success = append(t.Success, requestOp{Put: &putRequest{Key: key, Value: encode(value), Lease: lease}})
 	}
+	lock := len(t.Success)
 	if w.rec != nil {
 		w.rec.Op = id
 		if w.rec.Grant == 0 {
@@ -194,7 +242,7 @@ func (s *Store) writes(ctx context.Context, q question, v *view, w *write, id st
 	} else {
 		t.Success = append(t.Success, requestOp{Delete: &deleteRequest{Key: k.lock(q.key)}})
 	}
-	s.putSeat(q, v, w, t)
+	s.putSeat(q, v, w, t, t.Success[lock].Put)
 	if w.ended = nil; w.newcomer {
 		s.keepApart(q, v, w, t)
 	}
@@ -254,27 +302,44 @@ func (s *Store) parts(q question) []part {
 	return append(all, s.besideParts(q)...)
 }
 
-// ranges are what parse reads.
-func (s *Store) ranges(q question) (ops []requestOp) {
-	for _, p := range s.parts(q) {
-		ops = append(ops, requestOp{Range: &p.ask})
+// rangesOf are what parseAll reads.
+func (s *Store) rangesOf(c *change) (ops []requestOp) {
+	for _, x := range c.each {
+		for _, p := range s.parts(x.q) {
+			ops = append(ops, requestOp{Range: &p.ask})
+		}
 	}
 	return ops
 }
 
-// parse reads a name as etcd has shown it.
-func (s *Store) parse(q question, r *txnResponse) (*view, error) {
-	v := &view{sure: true, now: s.Now()}
-	for i, p := range s.parts(q) {
-		found, err := r.at(i)
-		if err == nil {
-			err = p.read(v, found, r.Header.Revision)
-		}
-		if err != nil {
-			return nil, err
+// parseAll reads the names as etcd has shown them.
+func (s *Store) parseAll(c *change, r *txnResponse) error {
+	all := r.unpacked()
+	for _, x := range c.each {
+		x.v = &view{sure: true, now: s.Now()}
+		for _, p := range s.parts(x.q) {
+			if len(all) == 0 || all[0].Range == nil {
+				return errLacks
+			}
+			if err := p.read(x.v, all[0].Range, r.Header.Revision); err != nil {
+				return err
+			}
+			all = all[1:]
 		}
 	}
-	return v, nil
+	c.at = r.Header.Revision
+	return nil
+}
+
+// readAll asks etcd for the names.
+func (s *Store) readAll(ctx context.Context, c *change, limit time.Duration) error {
+	s.stats.rounds.Add(1)
+	var r txnResponse
+	q := c.each[0].q
+	if err := s.client.call(ctx, limit, "kv/txn", txnRequest{Success: packed(s.rangesOf(c))}, &r); err != nil {
+		return named(err, q.op, q.key.Name)
+	}
+	return s.parseAll(c, &r)
 }
 
 // see has a view show what the key of a lock has, and remembers it.
@@ -295,10 +360,7 @@ func (s *Store) viewOf(k locks.Key, kv *keyValue, at int64) (*view, error) {
 
 // read asks etcd for a name.
 func (s *Store) read(ctx context.Context, q question, limit time.Duration) (*view, error) {
-	s.stats.rounds.Add(1)
-	var r txnResponse
-	if err := s.client.call(ctx, limit, "kv/txn", txnRequest{Success: s.ranges(q)}, &r); err != nil {
-		return nil, named(err, q.op, q.key.Name)
-	}
-	return s.parse(q, &r)
+	x := &changing{q: q}
+	err := s.readAll(ctx, &change{each: []*changing{x}}, limit)
+	return x.v, err
 }

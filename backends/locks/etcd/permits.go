@@ -77,10 +77,9 @@ func (s *Store) takeSeat(q question, w *write, t *txnRequest) {
 }
 
 // putSeat has a transaction write or remove the seat with the lock.
-func (s *Store) putSeat(q question, v *view, w *write, t *txnRequest) {
+func (s *Store) putSeat(q question, v *view, w *write, t *txnRequest, lock *putRequest) {
 	had, has := seatOf(v.rec), seatOf(w.rec)
 	if has != 0 {
-		lock := t.Success[0].Put
 		t.Success = append(t.Success, requestOp{Put: &putRequest{Key: s.keys().seat(q.key, has), Value: lock.Value, Lease: lock.Lease}})
 	}
 	if had != 0 && had != has {

@@ -177,32 +177,51 @@ func removeBut(t *txnRequest, all rangeRequest, but []byte) {
 		requestOp{Delete: &deleteRequest{Key: append(but, 0), End: all.End}})
 }
 
-// keepOut leaves word that a writer waits for readers, so that no others are let in. It grants nothing: without it that is unfair, and no
-// more.
-func (s *Store) keepOut(ctx context.Context, a *acquisition) {
-	intent := a.intent
-	if a.decision.Why != locks.Readers || a.KeepOut <= 0 || len(intent.holds) > 0 && !intent.held(a.Owner, 0) {
-		return
-	}
-	limit, key := s.limit(0), s.keys().intent(a.Key)
+// keepOut leaves word that a LOCK waits, so that nobody new is let in: no readers if it is for one name, else nobody. It grants nothing:
+// without it that is unfair, and no more.
+func (s *Store) keepOut(ctx context.Context, r *locks.Attempt, names ...*changing) {
+	limit := s.limit(0)
 	base, _, err := s.getFloor(ctx, limit)
 	if err != nil {
 		return
 	}
-	lease, err := s.lease(ctx, limit, a.KeepOut)
+	lease, err := s.lease(ctx, limit, r.KeepOut)
 	if err != nil {
 		return
 	}
-	rec := &record{Owner: []byte(a.Owner), Base: base, Holds: []hold{newHold(s.opts.Random.ID(), "", a.KeepOut)}}
-	var r txnResponse
-	err = s.client.call(ctx, limit, "kv/txn", txnRequest{
-		Compare: []compare{modIs(key, intent.mod)},
-		Success: []requestOp{{Put: &putRequest{Key: key, Value: encode(rec), Lease: lease}}},
-	}, &r)
-	if err == nil && r.Succeeded {
-		s.memory.learn(intentKey(a.Key), rec, r.Header.Revision, r.Header.Revision, nil, &view{now: s.Now()})
+	var t txnRequest
+	var left []*record
+	for _, x := range names {
+		rec := &record{Owner: []byte(r.Owner), Base: base, All: len(names) > 1, Holds: []hold{newHold(s.opts.Random.ID(), "", r.KeepOut)}}
+		if rec.All {
+			rec.Since = r.Since.UnixMilli()
+		}
+		b := x.v.beside.intent
+		if len(b.holds) > 0 && !b.of(r.Owner) && (!rec.All || b.rec.All && rec.Since >= b.rec.Since) {
+			rec, t.Success = nil, append(t.Success, requestOp{Txn: &txnRequest{}})
+		} else {
+			key := s.keys().intent(x.q.key)
+			put := requestOp{Put: &putRequest{Key: key, Value: encode(rec), Lease: lease}}
+			t.Success = append(t.Success, requestOp{Txn: &txnRequest{Compare: []compare{modIs(key, b.mod)}, Success: []requestOp{put}}})
+		}
+		left = append(left, rec)
+	}
+	var answer txnResponse
+	err = s.client.call(ctx, limit, "kv/txn", t, &answer)
+	for i, op := range answer.Responses {
+		if revision := answer.Header.Revision; err == nil && left[i] != nil && op.Txn != nil && op.Txn.Succeeded {
+			s.memory.learn(intentKey(names[i].q.key), left[i], revision, revision, nil, &view{now: s.Now()})
+		}
 	}
 }
+
+// keptOut reports whether the intent of another owner is in the way of this one. One that has waited longer passes that of a LOCK for several names.
+func (a *acquisition) keptOut(intent *view) bool {
+	return len(intent.holds) > 0 && !intent.of(a.Owner) && (!intent.rec.All || a.Since.IsZero() || a.Since.UnixMilli() >= intent.rec.Since)
+}
+
+// of reports whether it is the owner's, be it one that has ended.
+func (v *view) of(owner string) bool { return v.rec != nil && string(v.rec.Owner) == owner }
 
 // LetIn implements locks.Store.
 func (s *Store) LetIn(h locks.Holder) {

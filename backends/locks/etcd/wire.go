@@ -113,10 +113,12 @@ func (r *txnResponse) unpacked() (all []responseOp) {
 	return all
 }
 
+var errLacks = errors.New("an answer of etcd lacks what was asked for")
+
 // at is what a range in the answer found.
 func (r *txnResponse) at(i int) (*rangeResponse, error) {
 	if i >= len(r.Responses) || r.Responses[i].Range == nil {
-		return nil, errors.New("an answer of etcd lacks what was asked for")
+		return nil, errLacks
 	}
 	return r.Responses[i].Range, nil
 }
