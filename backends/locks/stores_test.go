@@ -30,15 +30,8 @@ func onEach(t *testing.T, o locks.Options, test func(t *testing.T, s *locks.Serv
 	})
 	t.Run("etcd", func(t *testing.T) {
 		t.Parallel()
-		target, err := etcd.Parse(redistest.EtcdURL(redistest.StartEtcd(t, 1), ""))
-		if err != nil {
-			t.Fatal(err)
-		}
-		st, err := etcd.New(etcd.Options{Target: target, NodeTimeout: patient, Log: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		test(t, serve(t, st, o))
+		_, s := serveOnEtcd(t, redistest.StartEtcd(t, 1), o)
+		test(t, s)
 	})
 	t.Run("memory", func(t *testing.T) {
 		t.Parallel()
@@ -83,6 +76,20 @@ func serveOn(t *testing.T, nodes []*backends.Server, o locks.Options) (locks.Sto
 	s := serve(t, st, o)
 	eventually(t, "all nodes vote", func() bool { return s.Stats().Voting == len(nodes) })
 	return st, s
+}
+
+// serveOnEtcd is serveOn for an etcd.
+func serveOnEtcd(t *testing.T, members []*redistest.Etcd, o locks.Options) (locks.Store, *locks.Service) {
+	t.Helper()
+	target, err := etcd.Parse(redistest.EtcdURL(members, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := etcd.New(etcd.Options{Target: target, NodeTimeout: patient, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st, serve(t, st, o)
 }
 
 // inMemory runs a test with a Service in memory, where time is virtual.
