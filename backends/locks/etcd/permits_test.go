@@ -281,6 +281,11 @@ func TestPermits_SeatGoesWithTheLock(t *testing.T) {
 	wants("a RENEW", 1)
 	unlock(t, s[1], back, 1)
 	wants("an UNLOCK", 1)
+	both := several("a", "another", job.Name)
+	both.Shared = true
+	lockAll(t, s[0], both)
+	wants("a LOCK of several names", 1)
+	unlockAll(t, s[1], both, 1)
 	again.Fresh, again.Permits = true, 1
 	first := lock(t, s[1], again)
 	wants("a LOCK with FRESH", 1)
