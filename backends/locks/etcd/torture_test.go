@@ -84,7 +84,12 @@ func TestTorture(t *testing.T) {
 	for i := range 18 {
 		all.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
-				w.client(t.Context(), s, fmt.Sprintf("o%d-%d", i, n))
+				owner := fmt.Sprintf("o%d-%d", i, n)
+				if rand.IntN(4) == 0 {
+					w.several(t.Context(), s, owner)
+				} else {
+					w.client(t.Context(), s, owner)
+				}
 			}
 		})
 	}
@@ -210,6 +215,39 @@ func (w *witness) client(ctx context.Context, s []*locks.Service, owner string) 
 		if rand.IntN(2) == 0 {
 			return // else it is sent again
 		}
+	}
+}
+
+// several takes some names at once, and gives them back one by one, or does not.
+func (w *witness) several(ctx context.Context, s []*locks.Service, owner string) {
+	proxy := func() *locks.Service { return s[rand.IntN(len(s))] }
+	asked := locks.SinceStart()
+	r := locks.LockRequest{Owner: owner, Shared: rand.IntN(3) == 0, TTL: time.Duration(500+rand.IntN(2000)) * time.Millisecond, Wait: time.Duration(rand.IntN(3000)) * time.Millisecond, Req: owner}
+	for _, n := range rand.Perm(6)[:2+rand.IntN(2)] {
+		r.Others = append(r.Others, locks.Key{Name: fmt.Sprint("name", n)})
+	}
+	r.Key, r.Others = r.Others[0], r.Others[1:]
+	d, err := proxy().Lock(ctx, r)
+	got := locks.SinceStart()
+	if !d.Granted {
+		w.count("LOCK of several refused, or " + kind(err))
+		return
+	}
+	w.count("LOCK of several")
+	time.Sleep(time.Duration(rand.Int64N(int64(r.TTL))))
+	for _, granted := range d.All() {
+		g := &grantee{name: granted.Name, owner: owner, shared: r.Shared, fence: granted.Fence, asked: asked, got: got, end: got + granted.Validity}
+		began, told := locks.SinceStart(), g.end
+		if rand.IntN(3) > 0 {
+			g.end = min(g.end, began)
+			_, err := proxy().Unlock(ctx, locks.UnlockRequest{Key: locks.Key{Name: g.name}, Owner: owner, Shared: g.shared, Fence: g.fence, Req: owner})
+			if now := locks.SinceStart(); kind(err) == "lost" && now < told {
+				w.fault("UNLOCK of %s by %s, fence %d, %v before its validity ended: %v", g.name, owner, g.fence, told-now, err)
+			}
+		}
+		w.mu.Lock()
+		w.all = append(w.all, g)
+		w.mu.Unlock()
 	}
 }
 
