@@ -190,7 +190,7 @@ var Etcd = []Mutant{
 		Name:   "etcd-seats-beyond",
 		Breaks: "there are no more seats than permits",
 		Rare:   true,
-		Units:  Units{"backends/locks/etcd", "^TestPermits_Contended$"},
+		Units:  Units{"backends/locks", "^TestPermits_AsManyAsThereAre$"},
 		Edits:  []Edit{{"backends/locks/etcd/permits.go", "for i := range a.Permits {", "for i := range a.Permits + 1 {"}, {"backends/locks/etcd/permits.go", "(a.guess+i)%a.Permits + 1", "(a.guess+i)%(a.Permits+1) + 1"}},
 	},
 	{
