@@ -62,4 +62,10 @@ var Settling = []Mutant{
 		Rare:   true,
 		Edits:  []Edit{{"scripts/release.lua", "if not (only and seen) then redis.call('PEXPIRE'", "if not seen then redis.call('PEXPIRE'"}},
 	},
+	{
+		Name:   "release-of-a-stale-grant-is-all",
+		Breaks: "a node that has a later grant of the owner says so: else an UNLOCK that removes the older one at a late node leaves the later one",
+		Rare:   true,
+		Edits:  []Edit{{"scripts/release.lua", "lasthold == ARGV[first] and 1 or 0", "false and 1 or 0"}},
+	},
 }
