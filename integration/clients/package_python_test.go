@@ -71,14 +71,14 @@ func TestPackagePython(t *testing.T) {
 		t.Fatal(err)
 	}
 	shown := regexp.MustCompile("(?s)```python\n(.*?)```").FindAllStringSubmatch(string(readme), -1)
-	if len(shown) != 2 {
+	if len(shown) != 3 {
 		t.Errorf("the README of the package shows %d programs", len(shown))
 	}
 	_, port, _ := strings.Cut(one.Addr(), ":")
 	for _, program := range shown {
 		for range 2 { // a lock that was not given back is not granted again
 			out := output(t, dir, nil, filepath.Join(dir, venvPython), "-c", strings.ReplaceAll(program[1], "6380", port))
-			if !regexp.MustCompile(`^mine, fence \d{16}\s*$`).Match(out) {
+			if !regexp.MustCompile(`^mine, fences?( \d{16})+\s*$`).Match(out) {
 				t.Errorf("%s\nprints %s", program[1], out)
 			}
 		}

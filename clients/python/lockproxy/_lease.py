@@ -57,15 +57,25 @@ def milliseconds(seconds: float) -> int:
     return math.ceil(seconds * 1000)
 
 
-class Request:
-    """One acquisition. Its owner is new, and the id of its LOCK and UNLOCK as well, so that either counts
-    once, however often it is sent."""
+def several(names) -> list:
+    if isinstance(names, (str, bytes)):
+        raise TypeError(f"{names!r} is one name, not several")
+    return list(names)
 
-    def __init__(self, name, ttl: float, session: bool, max_hold: float | None, info: str, shared: bool = False,
+
+def listed(names) -> str:
+    return ", ".join(map(repr, names))
+
+
+class Request:
+    """One acquisition, of one name or several. Its owner is new, and the id of its LOCK and UNLOCK as well, so that either
+    counts once, however often it is sent."""
+
+    def __init__(self, names: list, ttl: float, session: bool, max_hold: float | None, info: str, shared: bool = False,
                  permits: int | None = None):
-        self.name, self.ttl, self.owner = name, ttl, secrets.token_hex(16)
+        self.names, self.ttl, self.owner = names, ttl, secrets.token_hex(16)
         self._shared = ["SHARED"] if shared or permits is not None else []  # of RENEW and UNLOCK
-        self._lock = ["LOCK", name, milliseconds(ttl), "OWNER", self.owner, "REQ", self.owner]
+        self._lock = [*self._words("LOCK"), milliseconds(ttl), "OWNER", self.owner, "REQ", self.owner]
         if shared:
             self._lock.append("SHARED")
         if permits is not None:
@@ -77,14 +87,47 @@ class Request:
             if max_hold is not None:
                 self._lock += ["MAXHOLD", milliseconds(max_hold)]
 
+    def _words(self, verb: str) -> list:
+        return [verb, *self.names] if len(self.names) == 1 else [verb + "ALL", len(self.names), *self.names]
+
     def lock(self, wait: float) -> list:
         return self._lock + (["WAIT", milliseconds(wait)] if wait > 0 else [])
 
-    def renew(self, fence: int) -> list:
-        return ["RENEW", self.name, milliseconds(self.ttl), self.owner, *self._shared, "FENCE", fence]
+    def granted(self, reply) -> tuple[int, dict]:
+        """The validity in the reply to LOCK, and the fence of each name."""
+        if len(self.names) == 1:
+            return reply[2], {self.names[0]: int(reply[0])}
+        return reply[0], {name: int(fence) for name, (_, fence, _) in zip(self.names, reply[2:])}
+
+    def renew(self, fences: dict) -> list:
+        fence = ["FENCE", *fences.values()] if len(self.names) == 1 else []  # of several each has its own
+        return [*self._words("RENEW"), milliseconds(self.ttl), self.owner, *self._shared, *fence]
 
     def unlock(self) -> list:
-        return ["UNLOCK", self.name, self.owner, *self._shared, "REQ", self.owner]
+        return [*self._words("UNLOCK"), self.owner, *self._shared, "REQ", self.owner]
+
+
+class Grant:
+    """What a lock is of. name and fence are those of the only name; with several they raise ValueError, and fences has the
+    fence of each name."""
+
+    def __init__(self, request: Request, fences: dict):
+        self.names, self.owner, self.fences = request.names, request.owner, fences
+
+    @property
+    def name(self):
+        return self._only(self.names)
+
+    @property
+    def fence(self) -> int:
+        """It is larger with every new holder of the name."""
+        return self._only(self.fences.values())
+
+    @staticmethod
+    def _only(values):
+        if len(values) != 1:
+            raise ValueError("a lock of several names has names and fences")
+        return next(iter(values))
 
 
 class Lease:

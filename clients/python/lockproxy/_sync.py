@@ -13,7 +13,7 @@ from typing import Callable
 
 from redis.exceptions import ConnectionError, RedisError, ResponseError
 
-from lockproxy._lease import ENDED, PAUSE, Lease, LockLost, LockNotAcquired, Request, bound, is_loss, is_transient, longest_wait
+from lockproxy._lease import ENDED, PAUSE, Grant, Lease, LockLost, LockNotAcquired, Request, bound, is_loss, is_transient, listed, longest_wait, several
 
 _STOP = object()
 
@@ -31,7 +31,7 @@ class Locks:
         """A context manager, for one use at a time, and a decorator, that takes the lock as acquire does. It raises
         LockNotAcquired when somebody else has the lock; at its end LockLost, if the lock was lost before and the body
         has raised nothing."""
-        return _Attempt(name, partial(self.acquire, name, ttl, wait, renew=renew, max_hold=max_hold, session=session,
+        return _Attempt([name], partial(self.acquire, name, ttl, wait, renew=renew, max_hold=max_hold, session=session,
                                       on_lost=on_lost, info=info, shared=shared, permits=permits))
 
     def acquire(self, name, ttl: float = 30.0, wait: float = 0.0, *, renew: bool = True, max_hold: float | None = None,
@@ -45,9 +45,29 @@ class Locks:
         on_lost is called once, with the reason, in a thread, when the lock is lost; info is shown by LOCKCTL.
         shared=True is for who only reads: others may read at the same time, and nobody has the lock for itself.
         permits=10 is for who shares it with nine others at most, who say so as well. All proxies must know either."""
+        return self._take([name], ttl, wait, renew, max_hold, session, on_lost, info, shared, permits)
+
+    def lock_all(self, names, ttl: float = 30.0, wait: float = 0.0, *, renew: bool = True, max_hold: float | None = None,
+                 session: bool = False, on_lost: Callable[[str], object] | None = None, info: str = "",
+                 shared: bool = False) -> _Attempt:
+        """The same as lock, for several names: it takes them as acquire_all does."""
+        names = several(names)
+        return _Attempt(names, partial(self.acquire_all, names, ttl, wait, renew=renew, max_hold=max_hold, session=session,
+                                       on_lost=on_lost, info=info, shared=shared))
+
+    def acquire_all(self, names, ttl: float = 30.0, wait: float = 0.0, *, renew: bool = True,
+                    max_hold: float | None = None, session: bool = False,
+                    on_lost: Callable[[str], object] | None = None, info: str = "",
+                    shared: bool = False) -> Lock | None:
+        """Takes up to 64 names at once, all of them or none: the lock has the fence of each name in fences. What waits
+        holds none of them, so that their order does not matter. They are renewed and released together, and the lock
+        is lost when one of them is. All proxies must know LOCKALL."""
+        return self._take(several(names), ttl, wait, renew, max_hold, session, on_lost, info, shared, None)
+
+    def _take(self, names: list, ttl, wait, renew, max_hold, session, on_lost, info, shared, permits) -> Lock | None:
         end, piece = time.monotonic() + wait, longest_wait(self._client)
         line = _Own(self._client.connection_pool) if session else _Pooled(self._client)
-        request = Request(name, ttl, session, max_hold, info, shared, permits)
+        request = Request(names, ttl, session, max_hold, info, shared, permits)
         lock = None
         try:
             while lock is None:
@@ -60,12 +80,13 @@ class Locks:
                     time.sleep(PAUSE)
                     continue
                 if reply is not None:
-                    lease = Lease(ttl, asked, reply[2], renew, max_hold, session)
+                    validity, fences = request.granted(reply)
+                    lease = Lease(ttl, asked, validity, renew, max_hold, session)
                     if time.monotonic() < lease.until:
-                        lock = Lock(self._client, line, request, int(reply[0]), lease, on_lost)
+                        lock = Lock(self._client, line, request, fences, lease, on_lost)
                         break
                     _give_back(self._client, request)  # it was over when it arrived
-                    request = Request(name, ttl, session, max_hold, info, shared, permits)
+                    request = Request(names, ttl, session, max_hold, info, shared, permits)
                 if time.monotonic() >= end:
                     break
         except BaseException:  # it may be granted, and the reply lost
@@ -78,32 +99,32 @@ class Locks:
 
 
 class _Attempt(ContextDecorator):
-    def __init__(self, name, acquire):
-        self._name, self._acquire = name, acquire
+    def __init__(self, names: list, acquire):
+        self._names, self._acquire = names, acquire
 
     def _recreate_cm(self):  # each call of a decorated function takes the lock anew
-        return _Attempt(self._name, self._acquire)
+        return _Attempt(self._names, self._acquire)
 
     def __enter__(self) -> Lock:
         self._lock = self._acquire()
         if self._lock is None:
-            raise LockNotAcquired(f"somebody else has the lock {self._name!r}")
+            raise LockNotAcquired(f"somebody else has the lock {listed(self._names)}")
         return self._lock
 
     def __exit__(self, *raised) -> None:
         self._lock.__exit__(*raised)
 
 
-class Lock:
-    """A lock that we have until it is released or lost. fence is larger with every new holder of the name. Any thread
-    may use it; a forked child has no part in it: there release does nothing."""
+class Lock(Grant):
+    """A lock that we have until it is released or lost. fence is larger with every new holder of the name; of several
+    names each has its own, in fences. Any thread may use it; a forked child has no part in it: there release does nothing."""
 
-    def __init__(self, client, line, request: Request, fence: int, lease: Lease, on_lost):
-        self.name, self.owner, self.fence = request.name, request.owner, fence
+    def __init__(self, client, line, request: Request, fences: dict, lease: Lease, on_lost):
+        super().__init__(request, fences)
         self._client, self._line, self._request, self._lease, self._on_lost = client, line, request, lease, on_lost
         self._pid, self._released = os.getpid(), threading.Lock()
         line.watch()
-        self._keeper = threading.Thread(target=self._keep, name=f"lockproxy {self.name}", daemon=True)
+        self._keeper = threading.Thread(target=self._keep, name=f"lockproxy {listed(self.names)}", daemon=True)
         self._keeper.start()
 
     @property
@@ -123,7 +144,7 @@ class Lock:
     def check(self) -> None:
         """Raises LockLost if the lock is lost."""
         if self.lost:
-            raise LockLost(f"the lock {self.name!r} is lost: {self._lease.reason or ENDED}")
+            raise LockLost(f"the lock {listed(self.names)} is lost: {self._lease.reason or ENDED}")
 
     def release(self) -> None:
         """Gives the lock back. It raises LockLost if the lock was lost before. A second call does nothing."""
@@ -152,7 +173,7 @@ class Lock:
                 return
             except RedisError as e:
                 if is_loss(e):
-                    raise LockLost(f"the lock {self.name!r} is lost: {e}") from None
+                    raise LockLost(f"the lock {listed(self.names)} is lost: {e}") from None
                 if not is_transient(e) or time.monotonic() >= self._lease.until:
                     raise
             send = self._client.execute_command  # a connection of its own has ended, and with it the lock
@@ -179,7 +200,7 @@ class Lock:
                 if answer is not None:
                     lease.answered(answer, time.monotonic())
                 elif lease.next(time.monotonic()):
-                    self._line.begin(self._request.renew(self.fence))
+                    self._line.begin(self._request.renew(self.fences))
             except Exception as e:  # it could not even be sent
                 lease.answered(e, time.monotonic())
         self._line.close()

@@ -106,6 +106,46 @@ class Tests:
         async with self.locks.lock(self.name, ttl=LONG):
             self.assertIsNone(await self.locks.acquire(self.name, permits=2))
 
+    async def test_several_names(self):
+        """All or none: who waits for them holds none, and gets them when they are given back together."""
+        a, b, c = (self.name + end for end in "abc")
+        first = await self.locks.acquire_all([b, a], ttl=LONG / 10)
+        self.assertEqual((first.names, set(first.fences)), ([b, a], {a, b}))
+        with self.assertRaises(LockNotAcquired):
+            async with self.locks.lock_all([c, b], ttl=LONG):
+                self.fail("two have one of them")
+        waiting = asyncio.create_task(self.locks.acquire_all([a, b, c], ttl=LONG, wait=LONG, session=True))
+        await until(lambda: self.look.waiting(b), "it is not in line")
+        valid_until = first.valid_until
+        await until(lambda: first.valid_until > valid_until, "it is not renewed")
+        self.assertIsNone(self.look.holder(c))
+        self.assertEqual((self.look.holder(a), self.look.holder(b)), (first.owner, first.owner))
+        await first.release()
+        second = await waiting
+        self.assertTrue(second.fences[a] > first.fences[a] and second.fences[b] > first.fences[b] and second.fences[c])
+        await second.release()
+        async with self.locks.lock_all((a, b), shared=True):
+            async with self.locks.lock_all((b, c), shared=True):
+                self.assertIsNone(await self.locks.acquire(c))
+        self.assertEqual([self.look.holder(n) for n in (a, b, c)], [None, None, None])
+
+    async def test_one_of_several_forced(self):
+        """The body is cancelled, and the others are given back."""
+        a, b = self.name + "a", self.name + "b"
+        for session in (False, True):
+            with self.subTest(session=session):
+                self.reasons.clear()
+                with self.assertRaises(LockLost):
+                    async with self.locks.lock_all([a, b], ttl=LONG / 2, session=session, on_lost=self.reasons.append):
+                        self.look.force(b)
+                        await asyncio.sleep(LONG)
+                given_back = time.monotonic()
+                await until(lambda: self.look.holder(a) is None, "it is not free")
+                self.assertLess(time.monotonic(), given_back + LONG / 4)  # before its lease ends
+                await until(lambda: self.reasons, "the loss is not told")
+                self.assertRegex(self.reasons[0], "^LOCKLOST .*b: |^its connection ended")
+                self.assertEqual(len(self.reasons), 1)
+
     async def test_decorator(self):
         @self.locks.lock(self.name)
         async def work(seen):

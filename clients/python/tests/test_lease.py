@@ -3,7 +3,7 @@ import unittest
 
 from redis.exceptions import AuthenticationError, ConnectionError, NoPermissionError, ResponseError, TimeoutError
 
-from lockproxy._lease import Lease, Request, is_transient, longest_wait
+from lockproxy._lease import Grant, Lease, Request, is_transient, longest_wait, several
 
 
 def lease(ttl=30.0, asked=100.0, validity=29_000, renew=True, max_hold=None, session=False):
@@ -99,32 +99,58 @@ class LeaseTest(unittest.TestCase):
 
 class RequestTest(unittest.TestCase):
     def test_what_is_sent(self):
-        r = Request("job", 1.5, False, None, "")
+        r = Request(["job"], 1.5, False, None, "")
         self.assertRegex(r.owner, "^[0-9a-f]{32}$")
         self.assertEqual(r.lock(0), ["LOCK", "job", 1500, "OWNER", r.owner, "REQ", r.owner])
         self.assertEqual(r.lock(0.0001)[-2:], ["WAIT", 1])
-        self.assertEqual(r.renew(7), ["RENEW", "job", 1500, r.owner, "FENCE", 7])
+        self.assertEqual(r.renew({"job": 7}), ["RENEW", "job", 1500, r.owner, "FENCE", 7])
         self.assertEqual(r.unlock(), ["UNLOCK", "job", r.owner, "REQ", r.owner])
 
     def test_max_hold_is_the_proxys_business_in_a_session_alone(self):
-        self.assertEqual(Request("job", 1, False, 60, "me").lock(0)[-2:], ["INFO", "me"])
-        self.assertEqual(Request("job", 1, True, None, "").lock(2)[-5:], ["SESSION", "ONLOSS", "CLOSE", "WAIT", 2000])
-        self.assertEqual(Request("job", 1, True, 60, "").lock(0)[-2:], ["MAXHOLD", 60000])
+        self.assertEqual(Request(["job"], 1, False, 60, "me").lock(0)[-2:], ["INFO", "me"])
+        self.assertEqual(Request(["job"], 1, True, None, "").lock(2)[-5:], ["SESSION", "ONLOSS", "CLOSE", "WAIT", 2000])
+        self.assertEqual(Request(["job"], 1, True, 60, "").lock(0)[-2:], ["MAXHOLD", 60000])
 
     def test_a_reader_says_so_each_time(self):
-        r = Request("job", 1.5, False, None, "", True)
+        r = Request(["job"], 1.5, False, None, "", True)
         self.assertEqual(r.lock(2), ["LOCK", "job", 1500, "OWNER", r.owner, "REQ", r.owner, "SHARED", "WAIT", 2000])
-        self.assertEqual(r.renew(7), ["RENEW", "job", 1500, r.owner, "SHARED", "FENCE", 7])
+        self.assertEqual(r.renew({"job": 7}), ["RENEW", "job", 1500, r.owner, "SHARED", "FENCE", 7])
         self.assertEqual(r.unlock(), ["UNLOCK", "job", r.owner, "SHARED", "REQ", r.owner])
 
     def test_a_permit_is_renewed_and_given_back_as_a_readers_lock(self):
-        r = Request("job", 1.5, False, None, "", permits=3)
+        r = Request(["job"], 1.5, False, None, "", permits=3)
         self.assertEqual(r.lock(2), ["LOCK", "job", 1500, "OWNER", r.owner, "REQ", r.owner, "PERMITS", 3, "WAIT", 2000])
-        self.assertEqual(r.renew(7), ["RENEW", "job", 1500, r.owner, "SHARED", "FENCE", 7])
+        self.assertEqual(r.renew({"job": 7}), ["RENEW", "job", 1500, r.owner, "SHARED", "FENCE", 7])
         self.assertEqual(r.unlock(), ["UNLOCK", "job", r.owner, "SHARED", "REQ", r.owner])
 
+    def test_several_names(self):
+        r = Request(["b", b"a"], 1.5, False, None, "", True)
+        self.assertEqual(r.lock(2), ["LOCKALL", 2, "b", b"a", 1500, "OWNER", r.owner, "REQ", r.owner, "SHARED", "WAIT", 2000])
+        self.assertEqual(r.renew({"b": 7, b"a": 8}), ["RENEWALL", 2, "b", b"a", 1500, r.owner, "SHARED"])
+        self.assertEqual(r.unlock(), ["UNLOCKALL", 2, "b", b"a", r.owner, "SHARED", "REQ", r.owner])
+        self.assertEqual(Request([], 1.5, False, None, "").lock(0)[:3], ["LOCKALL", 0, 1500])
+
+    def test_what_is_granted(self):
+        r = Request(["b", b"a"], 1.5, False, None, "")
+        validity, fences = r.granted([1400, b"owner", [b"b", 7, 1], [b"a", 8, 1]])
+        self.assertEqual((validity, fences), (1400, {"b": 7, b"a": 8}))
+        grant = Grant(r, fences)
+        self.assertEqual((grant.names, grant.owner, grant.fences), (["b", b"a"], r.owner, fences))
+        for only in ("name", "fence"):
+            with self.assertRaises(ValueError):
+                getattr(grant, only)
+        one = Request(["job"], 1.5, False, None, "")
+        validity, fences = one.granted([7, b"owner", 1400, 1])
+        grant = Grant(one, fences)
+        self.assertEqual((validity, grant.name, grant.fence, grant.fences), (1400, "job", 7, {"job": 7}))
+
+    def test_one_name_is_not_several(self):
+        for name in ("ab", b"ab"):
+            self.assertRaises(TypeError, several, name)
+        self.assertEqual(several(n for n in "ab"), ["a", "b"])
+
     def test_an_owner_is_used_once(self):
-        self.assertNotEqual(Request("job", 1, False, None, "").owner, Request("job", 1, False, None, "").owner)
+        self.assertNotEqual(Request(["job"], 1, False, None, "").owner, Request(["job"], 1, False, None, "").owner)
 
 
 class ErrorsTest(unittest.TestCase):

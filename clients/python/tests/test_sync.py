@@ -100,6 +100,46 @@ class Tests:
         with self.locks.lock(self.name, ttl=LONG):
             self.assertIsNone(self.locks.acquire(self.name, permits=2))
 
+    def test_several_names(self):
+        """All or none: who waits for them holds none, and gets them when they are given back together."""
+        a, b, c = (self.name + end for end in "abc")
+        first = self.locks.acquire_all([b, a], ttl=LONG / 10)
+        self.assertEqual((first.names, set(first.fences)), ([b, a], {a, b}))
+        with self.assertRaises(LockNotAcquired):
+            with self.locks.lock_all([c, b], ttl=LONG):
+                self.fail("two have one of them")
+        result = self.start(lambda: self.locks.acquire_all([a, b, c], ttl=LONG, wait=LONG, session=True))
+        until(lambda: self.look.waiting(b), "it is not in line")
+        valid_until = first.valid_until
+        until(lambda: first.valid_until > valid_until, "it is not renewed")
+        self.assertIsNone(self.look.holder(c))
+        self.assertEqual((self.look.holder(a), self.look.holder(b)), (first.owner, first.owner))
+        first.release()
+        second = result()
+        self.assertTrue(second.fences[a] > first.fences[a] and second.fences[b] > first.fences[b] and second.fences[c])
+        second.release()
+        with self.locks.lock_all((a, b), shared=True):
+            with self.locks.lock_all((b, c), shared=True):
+                self.assertIsNone(self.locks.acquire(c))
+        self.assertEqual([self.look.holder(n) for n in (a, b, c)], [None, None, None])
+
+    def test_one_of_several_forced(self):
+        """The lock is lost, and the others are given back."""
+        a, b = self.name + "a", self.name + "b"
+        for session in (False, True):
+            with self.subTest(session=session):
+                self.reasons.clear()
+                with self.assertRaises(LockLost):
+                    with self.locks.lock_all([a, b], ttl=LONG / 2, session=session, on_lost=self.reasons.append) as lock:
+                        self.look.force(b)
+                        until(lambda: self.reasons, "the loss is not told")
+                        self.assertRegex(self.reasons[0], "^LOCKLOST .*b: |^its connection ended")
+                        self.assertRaises(LockLost, lock.check)
+                given_back = time.monotonic()
+                self.free(a)
+                self.assertLess(time.monotonic(), given_back + LONG / 4)  # before its lease ends
+                self.assertEqual(len(self.reasons), 1)
+
     def test_decorator(self):
         @self.locks.lock(self.name)
         def work(seen):
