@@ -59,19 +59,33 @@ export class Locks {
   acquire(name: string | Buffer, options?: LockOptions): Promise<Lock | null>
 
   /**
+   * Takes up to 64 names at once, all of them or none. What waits holds none of them, so that their order does not matter. They are renewed and released
+   * together, and the lock is lost when one of them is. There is no permits. All proxies must know LOCKALL.
+   */
+  acquireAll(names: Iterable<string | Buffer>, options?: Omit<LockOptions, 'permits'>): Promise<Lock | null>
+
+  /**
    * Runs body while it has the lock, and gives it back. It throws LockNotAcquired if another has the lock, what body throws, or LockLost
    * if the lock was lost before body had ended.
    */
   using<T>(name: string | Buffer, body: (lock: Lock) => T | PromiseLike<T>): Promise<T>
   using<T>(name: string | Buffer, options: LockOptions, body: (lock: Lock) => T | PromiseLike<T>): Promise<T>
+
+  /** The same as using, for several names: see acquireAll. */
+  usingAll<T>(names: Iterable<string | Buffer>, body: (lock: Lock) => T | PromiseLike<T>): Promise<T>
+  usingAll<T>(names: Iterable<string | Buffer>, options: Omit<LockOptions, 'permits'>, body: (lock: Lock) => T | PromiseLike<T>): Promise<T>
 }
 
 /** A lock that we have until it is released or lost. */
 export interface Lock extends AsyncDisposable {
+  /** Of a lock of several names this throws. */
   readonly name: string | Buffer
   readonly owner: string
-  /** A number that is larger with every new holder of the name; with shared not smaller. */
+  /** A number that is larger with every new holder of the name; with shared not smaller. Of a lock of several names this throws. */
   readonly fence: number
+  readonly names: readonly (string | Buffer)[]
+  /** The fence of each name. */
+  readonly fences: ReadonlyMap<string | Buffer, number>
   /** Until when, of performance.now(), it is safe to work; later after each renewal. */
   readonly validUntil: number
   /** For how long it is safe to work, if the lock is not renewed; 0 if it is lost. */

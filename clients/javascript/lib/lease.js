@@ -10,24 +10,24 @@ const ENDED = 'its validity ended'
 // client's host has vanished, after which it gives the lock away.
 const SILENCE = 12_000
 
-/** @param {string | Buffer} name */
-const quoted = name => JSON.stringify(String(name))
+/** @param {(string | Buffer)[]} names */
+const quoted = names => names.map(name => JSON.stringify(String(name))).join(', ')
 
 export class LockNotAcquired extends Error {
-  /** @param {string | Buffer} name */
-  constructor(name) {
-    super(`another has the lock ${quoted(name)}`)
+  /** @param {(string | Buffer)[]} names */
+  constructor(names) {
+    super(`another has the lock ${quoted(names)}`)
     this.name = 'LockNotAcquired'
   }
 }
 
 export class LockLost extends Error {
   /**
-   * @param {string | Buffer} name
+   * @param {(string | Buffer)[]} names
    * @param {string} reason
    */
-  constructor(name, reason) {
-    super(`the lock ${quoted(name)} is lost: ${reason}`)
+  constructor(names, reason) {
+    super(`the lock ${quoted(names)} is lost: ${reason}`)
     this.name = 'LockLost'
   }
 }
@@ -72,19 +72,19 @@ export function number(reply) {
 const time = ms => String(Math.ceil(ms))
 
 /**
- * One acquisition. Its owner is new, and the id of its LOCK and UNLOCK as well, so that either counts once, however often it is sent.
+ * One acquisition, of one name or several. Its owner is new, and the id of its LOCK and UNLOCK as well, so that either counts once, however often it is sent.
  */
 export class Request {
   /**
-   * @param {string | Buffer} name
+   * @param {(string | Buffer)[]} names
    * @param {import('../index.js').LockOptions} options
    */
-  constructor(name, { ttl = 30_000, session = false, maxHold, info, shared = false, permits }) {
-    this.name = name
+  constructor(names, { ttl = 30_000, session = false, maxHold, info, shared = false, permits }) {
+    this.names = names
     this.ttl = ttl
     this.owner = randomBytes(16).toString('hex')
     this.shared = shared || permits !== undefined ? ['SHARED'] : [] // of RENEW and UNLOCK
-    this.lockArgs = ['LOCK', name, time(ttl), 'OWNER', this.owner, 'REQ', this.owner]
+    this.lockArgs = [...this.#words('LOCK'), time(ttl), 'OWNER', this.owner, 'REQ', this.owner]
     if (shared) this.lockArgs.push('SHARED')
     if (permits !== undefined) this.lockArgs.push('PERMITS', String(permits))
     if (info) this.lockArgs.push('INFO', info)
@@ -92,18 +92,41 @@ export class Request {
     if (session && maxHold !== undefined) this.lockArgs.push('MAXHOLD', time(maxHold))
   }
 
+  /**
+   * @param {string} verb
+   * @returns {(string | Buffer)[]}
+   */
+  #words(verb) {
+    const n = this.names.length
+    return n === 1 ? [verb, ...this.names] : [`${verb}ALL`, String(n), ...this.names]
+  }
+
+  /**
+   * The validity in the reply to LOCK, and the fence of each name.
+   *
+   * @param {any} reply
+   */
+  granted(reply) {
+    const one = this.names.length === 1
+    return {
+      validity: number(reply[one ? 2 : 0]),
+      fences: new Map(this.names.map((name, i) => [name, number(one ? reply[0] : reply[2 + i]?.[1])])),
+    }
+  }
+
   /** @param {number} wait */
   lock(wait) {
     return wait > 0 ? [...this.lockArgs, 'WAIT', time(wait)] : this.lockArgs
   }
 
-  /** @param {number} fence */
-  renew(fence) {
-    return ['RENEW', this.name, time(this.ttl), this.owner, ...this.shared, 'FENCE', String(fence)]
+  /** @param {Map<string | Buffer, number>} fences */
+  renew(fences) {
+    const fence = fences.size === 1 ? ['FENCE', ...[...fences.values()].map(String)] : [] // of several each has its own
+    return [...this.#words('RENEW'), time(this.ttl), this.owner, ...this.shared, ...fence]
   }
 
   unlock() {
-    return ['UNLOCK', this.name, this.owner, ...this.shared, 'REQ', this.owner]
+    return [...this.#words('UNLOCK'), this.owner, ...this.shared, 'REQ', this.owner]
   }
 }
 

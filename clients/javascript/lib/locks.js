@@ -34,7 +34,15 @@ export class Locks {
    * @param {LockOptions} [options]
    */
   acquire(name, options = {}) {
-    return new Attempt(this.#client, this.#idle, name, options).run()
+    return new Attempt(this.#client, this.#idle, [name], options).run()
+  }
+
+  /**
+   * @param {Iterable<string | Buffer>} names
+   * @param {LockOptions} [options]
+   */
+  async acquireAll(names, options = {}) {
+    return new Attempt(this.#client, this.#idle, several(names), options).run()
   }
 
   /**
@@ -44,10 +52,32 @@ export class Locks {
    * @param {(lock: Lock) => T | PromiseLike<T>} [body]
    * @returns {Promise<T>}
    */
-  async using(name, options, body) {
+  using(name, options, body) {
+    return this.#using([name], options, body)
+  }
+
+  /**
+   * @template T
+   * @param {Iterable<string | Buffer>} names
+   * @param {any} options
+   * @param {(lock: Lock) => T | PromiseLike<T>} [body]
+   * @returns {Promise<T>}
+   */
+  async usingAll(names, options, body) {
+    return this.#using(several(names), options, body)
+  }
+
+  /**
+   * @template T
+   * @param {(string | Buffer)[]} names
+   * @param {any} options
+   * @param {(lock: Lock) => T | PromiseLike<T>} [body]
+   * @returns {Promise<T>}
+   */
+  async #using(names, options, body) {
     if (!body) [options, body] = [{}, options]
-    const lock = await this.acquire(name, options)
-    if (!lock) throw new LockNotAcquired(name)
+    const lock = await new Attempt(this.#client, this.#idle, names, options).run()
+    if (!lock) throw new LockNotAcquired(names)
     let result
     try {
       result = await /** @type {(lock: Lock) => T} */ (body)(lock)
@@ -60,11 +90,17 @@ export class Locks {
   }
 }
 
+/** @param {Iterable<string | Buffer>} names */
+function several(names) {
+  if (typeof names === 'string' || Buffer.isBuffer(names)) throw new TypeError(`${names} is one name, not several`)
+  return [...names]
+}
+
 /** One acquisition. */
 class Attempt {
   #client
   #idle
-  #name
+  #names
   #options
   #request
   #end
@@ -77,15 +113,15 @@ class Attempt {
   /**
    * @param {Client} client
    * @param {Idle} idle
-   * @param {string | Buffer} name
+   * @param {(string | Buffer)[]} names
    * @param {LockOptions} options
    */
-  constructor(client, idle, name, options) {
+  constructor(client, idle, names, options) {
     this.#client = client
     this.#idle = idle
-    this.#name = name
+    this.#names = names
     this.#options = options
-    this.#request = new Request(name, options)
+    this.#request = new Request(names, options)
     this.#end = now() + (options.wait ?? 0)
     this.#limit = Math.min(client.timeout, ANSWER)
   }
@@ -122,9 +158,10 @@ class Attempt {
         this.#conn = undefined
         if (e instanceof Late) {
           giveBack(this.#client, this.#request)
-          this.#request = new Request(this.#name, this.#options) // the other has been used up
+          this.#request = new Request(this.#names, this.#options) // the other has been used up
         } else {
-          this.#unsure ||= signal?.aborted || isTransient(e)
+          // or several were granted, and lost some before that was answered
+          this.#unsure ||= signal?.aborted || isTransient(e) || isLoss(e)
         }
         signal?.throwIfAborted()
         if (!again(this.#client, e) || now() >= this.#end) throw e
@@ -154,9 +191,10 @@ class Attempt {
    * @param {number} asked
    */
   #granted(reply, asked) {
-    const lease = new Lease(this.#options, asked, number(reply[2]))
+    const { validity, fences } = this.#request.granted(reply)
+    const lease = new Lease(this.#options, asked, validity)
     if (now() >= lease.until) throw new Late()
-    return new Lock(this.#client, this.#options.session ? this.#conn : undefined, this.#request, number(reply[0]), lease, this.#options.onLost)
+    return new Lock(this.#client, this.#options.session ? this.#conn : undefined, this.#request, fences, lease, this.#options.onLost)
   }
 }
 
@@ -184,14 +222,14 @@ export class Lock {
    * @param {Client} client
    * @param {Connection | undefined} conn of the session
    * @param {Request} request
-   * @param {number} fence
+   * @param {Map<string | Buffer, number>} fences
    * @param {Lease} lease
    * @param {LockOptions['onLost']} onLost
    */
-  constructor(client, conn, request, fence, lease, onLost) {
-    this.name = request.name
+  constructor(client, conn, request, fences, lease, onLost) {
+    this.names = request.names
     this.owner = request.owner
-    this.fence = fence
+    this.fences = fences
     this.#client = client
     this.#conn = conn
     this.#request = request
@@ -202,6 +240,14 @@ export class Lock {
       this.#keep()
     })
     this.#keep()
+  }
+
+  get name() {
+    return only(this.names)
+  }
+
+  get fence() {
+    return only([...this.fences.values()])
   }
 
   get validUntil() {
@@ -243,14 +289,14 @@ export class Lock {
       }
       await unlock(this.#client, this.#request, this.#lease.until, this.#conn)
     } catch (e) {
-      throw isLoss(e) ? new LockLost(this.name, /** @type {Error} */ (e).message) : e
+      throw isLoss(e) ? new LockLost(this.names, /** @type {Error} */ (e).message) : e
     } finally {
       this.#conn?.close()
     }
   }
 
   #lost() {
-    return new LockLost(this.name, this.#lease.reason ?? 'its validity ended')
+    return new LockLost(this.names, this.#lease.reason ?? 'its validity ended')
   }
 
   /** Keeps the lock until it is released or lost. */
@@ -266,7 +312,7 @@ export class Lock {
 
   async #renew() {
     try {
-      const validity = number(await (this.#conn ?? this.#client).send(this.#request.renew(this.fence)))
+      const validity = number(await (this.#conn ?? this.#client).send(this.#request.renew(this.fences)))
       this.#lease.answered(validity, now())
     } catch (e) {
       this.#lease.failed(e, now())
@@ -280,6 +326,15 @@ export class Lock {
     this.#loss.abort(loss)
     this.#onLost?.(loss)
   }
+}
+
+/**
+ * @template T
+ * @param {T[]} values
+ */
+function only(values) {
+  if (values.length !== 1) throw new TypeError('a lock of several names has names and fences')
+  return values[0]
 }
 
 /** Connections that LOCKs have waited on, for the next ones that wait. */

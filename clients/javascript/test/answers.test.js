@@ -97,6 +97,33 @@ test('asked once', async () => {
   await assert.rejects(new Locks(client).using('job', () => assert.fail('two have the lock')), LockNotAcquired)
 })
 
+test('several names', async () => {
+  const client = new Scripted([29_000, 'me', ['a', 7, 1], ['b', 8, 1]])
+  const locks = new Locks(client)
+  const lock = await locks.acquireAll(new Set(['a', 'b']))
+  assert.deepEqual([lock.names, [...lock.fences]], [['a', 'b'], [['a', 7], ['b', 8]]])
+  assert.throws(() => lock.name, TypeError)
+  assert.throws(() => lock.fence, TypeError)
+  client.answers = [said('LOCKLOST b: gone. The other name was given back')]
+  await assert.rejects(lock.release(), e => e instanceof LockLost && /"a", "b" is lost: LOCKLOST b/.test(e.message))
+  assert.deepEqual(client.sent[1], ['UNLOCKALL', '2', 'a', 'b', lock.owner, 'REQ', lock.owner])
+  client.answers = [null]
+  await assert.rejects(locks.usingAll(['a', 'b'], () => assert.fail('two have one of them')), LockNotAcquired)
+  client.answers = [GRANT]
+  assert.equal(await locks.usingAll(['job'], one => one.fence), 7)
+  assert.deepEqual(client.verbs().slice(3), ['LOCK', 'UNLOCK'])
+  for (const one of ['ab', Buffer.from('ab')]) {
+    await assert.rejects(locks.acquireAll(one), TypeError)
+    await assert.rejects(locks.usingAll(one, () => {}), TypeError)
+  }
+})
+
+test('some of several were lost before the answer came', async () => {
+  const client = new Scripted(said('LOCKLOST this request was granted before'))
+  await assert.rejects(new Locks(client).acquireAll(['a', 'b'], { wait: LONG }), /LOCKLOST/)
+  await client.becomes('LOCKALL', 'UNLOCKALL')
+})
+
 test('it may have been granted', async () => {
   const client = new Scripted(gone, gone)
   await assert.rejects(new Locks(client).acquire('job'), gone)

@@ -110,31 +110,44 @@ test('without renewal', () => {
 })
 
 test('what is sent', () => {
-  const r = new Request('job', { ttl: 1_500 })
+  const r = new Request(['job'], { ttl: 1_500 })
   assert.match(r.owner, /^[0-9a-f]{32}$/)
   assert.deepEqual(r.lock(0), ['LOCK', 'job', '1500', 'OWNER', r.owner, 'REQ', r.owner])
   assert.deepEqual(r.lock(0.1).slice(-2), ['WAIT', '1'])
-  assert.deepEqual(r.renew(7), ['RENEW', 'job', '1500', r.owner, 'FENCE', '7'])
+  assert.deepEqual(r.renew(new Map([['job', 7]])), ['RENEW', 'job', '1500', r.owner, 'FENCE', '7'])
   assert.deepEqual(r.unlock(), ['UNLOCK', 'job', r.owner, 'REQ', r.owner])
-  assert.notEqual(new Request('job', {}).owner, r.owner, 'an owner is used once')
+  assert.notEqual(new Request(['job'], {}).owner, r.owner, 'an owner is used once')
 })
 
 test('a reader says so each time', () => {
-  const r = new Request('job', { ttl: 1_500, shared: true, info: 'me' })
+  const r = new Request(['job'], { ttl: 1_500, shared: true, info: 'me' })
   assert.deepEqual(r.lock(2_000), ['LOCK', 'job', '1500', 'OWNER', r.owner, 'REQ', r.owner, 'SHARED', 'INFO', 'me', 'WAIT', '2000'])
-  assert.deepEqual(r.renew(7), ['RENEW', 'job', '1500', r.owner, 'SHARED', 'FENCE', '7'])
+  assert.deepEqual(r.renew(new Map([['job', 7]])), ['RENEW', 'job', '1500', r.owner, 'SHARED', 'FENCE', '7'])
   assert.deepEqual(r.unlock(), ['UNLOCK', 'job', r.owner, 'SHARED', 'REQ', r.owner])
 })
 
 test('a permit is renewed and given back as a reader\'s lock', () => {
-  const r = new Request('job', { ttl: 1_500, permits: 3, info: 'me' })
+  const r = new Request(['job'], { ttl: 1_500, permits: 3, info: 'me' })
   assert.deepEqual(r.lock(2_000), ['LOCK', 'job', '1500', 'OWNER', r.owner, 'REQ', r.owner, 'PERMITS', '3', 'INFO', 'me', 'WAIT', '2000'])
-  assert.deepEqual(r.renew(7), ['RENEW', 'job', '1500', r.owner, 'SHARED', 'FENCE', '7'])
+  assert.deepEqual(r.renew(new Map([['job', 7]])), ['RENEW', 'job', '1500', r.owner, 'SHARED', 'FENCE', '7'])
   assert.deepEqual(r.unlock(), ['UNLOCK', 'job', r.owner, 'SHARED', 'REQ', r.owner])
 })
 
+test('several names', () => {
+  const b = Buffer.from('b')
+  const r = new Request(['a', b], { ttl: 1_500, shared: true })
+  const reply = [1_400, 'owner', ['a', 7, 1], ['b', '8', 1]]
+  assert.deepEqual(r.lock(2_000), ['LOCKALL', '2', 'a', b, '1500', 'OWNER', r.owner, 'REQ', r.owner, 'SHARED', 'WAIT', '2000'])
+  const { validity, fences } = r.granted(reply)
+  assert.deepEqual([validity, ...fences], [1_400, ['a', 7], [b, 8]])
+  assert.deepEqual(r.renew(fences), ['RENEWALL', '2', 'a', b, '1500', r.owner, 'SHARED'])
+  assert.deepEqual(r.unlock(), ['UNLOCKALL', '2', 'a', b, r.owner, 'SHARED', 'REQ', r.owner])
+  for (const other of ['OK', reply.slice(0, 3), [1_400, 'owner', 'a', 'b']]) assert.throws(() => r.granted(other), /no answer of a lockproxy/)
+  assert.deepEqual(new Request([], { ttl: 1_500 }).lock(0).slice(0, 3), ['LOCKALL', '0', '1500'])
+})
+
 test('maxHold is the proxy\'s business in a session alone', () => {
-  const more = options => new Request('job', options).lock(2_000).slice(7)
+  const more = options => new Request(['job'], options).lock(2_000).slice(7)
   assert.deepEqual(more({ maxHold: 60_000, info: 'me' }), ['INFO', 'me', 'WAIT', '2000'])
   assert.deepEqual(more({ session: true }), ['SESSION', 'ONLOSS', 'CLOSE', 'WAIT', '2000'])
   assert.deepEqual(more({ session: true, maxHold: 60_000 }), ['SESSION', 'ONLOSS', 'CLOSE', 'MAXHOLD', '60000', 'WAIT', '2000'])

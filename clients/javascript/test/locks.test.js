@@ -85,6 +85,43 @@ const tests = {
     await locks.using(name, HOLD, async () => assert.equal(await locks.acquire(name, { permits: 2 }), null))
   },
 
+  /** All or none: who waits for them holds none, and gets them when they are given back together. */
+  async 'several names'({ locks, look, name }) {
+    const [a, b, c] = ['a', 'b', 'c'].map(end => `${name} ${end}`)
+    const first = await locks.acquireAll([b, a], { ...HOLD, ttl: LONG / 10 })
+    assert.deepEqual([...first.fences.keys()], [b, a])
+    await until(async () => await locks.acquireAll([c, b]).catch(e => e.message.startsWith('NOQUORUM') || Promise.reject(e)) === null, 'it is not refused')
+    const waiting = locks.acquireAll([a, b, c], { ...HOLD, session: true })
+    await until(async () => await look.waiting(b) === 1, 'it is not in line')
+    const { validUntil } = first
+    await until(() => first.validUntil > validUntil, 'it is not renewed')
+    assert.deepEqual(await Promise.all([a, b, c].map(n => look.holder(n))), [first.owner, first.owner, null])
+    await first.release()
+    const second = await waiting
+    assert.ok(second.fences.get(a) > first.fences.get(a) && second.fences.get(b) > first.fences.get(b) && second.fences.get(c) > 0)
+    await second.release()
+    await locks.usingAll([a, b], { ...HOLD, shared: true }, () =>
+      locks.usingAll([b, c], { ...HOLD, shared: true }, () => refused(locks, c)))
+    assert.deepEqual(await Promise.all([a, b, c].map(n => look.holder(n))), [null, null, null])
+  },
+
+  /** The lock is lost, and the others are given back. */
+  async 'one of several forced'({ locks, look, name, onLost, losses, told, free }) {
+    const [a, b] = ['a', 'b'].map(end => `${name} ${end}`)
+    for (const session of [false, true]) {
+      losses.length = 0
+      await assert.rejects(locks.usingAll([a, b], { ...HOLD, ttl: LONG / 2, session, onLost }, async lock => {
+        await look.force(b)
+        assert.match((await told()).message, /LOCKLOST .*b: |its connection ended/)
+        assert.throws(() => lock.check(), LockLost)
+      }), LockLost)
+      const givenBack = clock()
+      await free(a)
+      assert.ok(clock() < givenBack + LONG / 4, 'it ended with its lease')
+      assert.equal(losses.length, 1)
+    }
+  },
+
   /** One client has three who wait for longer than its timeout, while it goes on with its other work. Asking again and again does not cost a place. */
   async 'served in turn'({ connect, link, locks: others, look, name }, kind) {
     for (let tries = 0; tries < 5; tries++) { // who is kept from asking again for 2 s, on a busy machine, may lose its place

@@ -33,6 +33,11 @@ const s: string = await locks.using(Buffer.from('job'), lock => lock.owner)
 // @ts-expect-error
 await locks.using('job', options)
 
+const several: number | undefined = await locks.usingAll(['a', Buffer.from('b')], { wait: 1 }, lock => lock.fences.get('a'))
+await locks.acquireAll(new Set(['a', 'b']))
+// @ts-expect-error
+await locks.acquireAll(['a', 'b'], { permits: 3 })
+
 function held(lock: Lock): boolean {
   lock.check()
   lock.signal.addEventListener('abort', () => console.log(lock.signal.reason instanceof LockLost))
@@ -41,4 +46,4 @@ function held(lock: Lock): boolean {
   return !lock.lost && lock.remaining > 0 && lock.validUntil > performance.now() && String(lock.name) === 'job'
 }
 
-console.log(n, s, held)
+console.log(n, s, several, held)
