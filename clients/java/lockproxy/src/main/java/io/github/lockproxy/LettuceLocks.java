@@ -144,7 +144,7 @@ public final class LettuceLocks {
             Background.limit(answer, patience);
             var args = new CommandArgs<>(StringCodec.UTF8);
             command.subList(1, command.size()).forEach(args::add);
-            boolean lock = command.get(0).equals("LOCK");
+            boolean lock = command.get(0).startsWith("LOCK");
             CommandOutput<String, String, ?> output = lock ? new NestedMultiOutput<>(StringCodec.UTF8) : new IntegerOutput<>(StringCodec.UTF8);
             c.async().dispatch(new Verb(command.get(0)), output, args).whenComplete((reply, e) -> {
                 if (e != null) answer.completeExceptionally(failure(e));

@@ -1,7 +1,9 @@
 package io.github.lockproxy;
 
 import java.time.Duration;
+import java.util.Collection;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
@@ -15,18 +17,18 @@ public final class Lock implements AutoCloseable {
     private final Client client;
     private final Client.Conn own; // of the session; null: none
     private final Request request;
-    private final long fence;
+    private final Map<String, Long> fences;
     private final Lease lease;
     private boolean released;
     private boolean told; // that it is lost
     private CompletableFuture<Void> timer;
 
-    Lock(Client client, Client.Conn own, Request request, long asked, long fence, long validity) {
+    Lock(Client client, Client.Conn own, Request request, long asked, Request.Grant grant) {
         this.client = client;
         this.own = own;
         this.request = request;
-        this.fence = fence;
-        this.lease = new Lease(request, asked, validity);
+        this.fences = grant.fences();
+        this.lease = new Lease(request, asked, grant.validity());
     }
 
     void start() {
@@ -34,8 +36,18 @@ public final class Lock implements AutoCloseable {
         if (own != null) own.closed().thenAcceptAsync(why -> lose("its connection ended: " + why), Background.THREADS);
     }
 
+    /** @throws IllegalStateException if there are several, see {@link #names()} */
     public String name() {
-        return request.name;
+        return only(request.names);
+    }
+
+    public List<String> names() {
+        return request.names;
+    }
+
+    private static <T> T only(Collection<T> values) {
+        if (values.size() != 1) throw new IllegalStateException("a lock of several names has names() and fences()");
+        return values.iterator().next();
     }
 
     /** A text that is of this acquisition alone, by which lockproxy knows us. */
@@ -43,9 +55,18 @@ public final class Lock implements AutoCloseable {
         return request.owner;
     }
 
-    /** A number that is larger with every new holder of the name. */
+    /**
+     * A number that is larger with every new holder of the name.
+     *
+     * @throws IllegalStateException if there are several, each with a fence of its own: see {@link #fences()}
+     */
     public long fence() {
-        return fence;
+        return only(fences.values());
+    }
+
+    /** The fence of each name. */
+    public Map<String, Long> fences() {
+        return fences;
     }
 
     /** Up to which time of {@link System#nanoTime()} it is safe to work; later after each renewal. */
@@ -68,7 +89,7 @@ public final class Lock implements AutoCloseable {
     }
 
     private LockLostException lost() {
-        return new LockLostException(request.name, lease.reason() != null ? lease.reason() : Lease.ENDED);
+        return new LockLostException(request.names, lease.reason() != null ? lease.reason() : Lease.ENDED);
     }
 
     /**
@@ -90,7 +111,7 @@ public final class Lock implements AutoCloseable {
                 return;
             } catch (ExecutionException e) {
                 check();
-                if (!Client.isTransient(e.getCause())) throw Client.failure("RENEW \"" + request.name + "\"", e.getCause());
+                if (!Client.isTransient(e.getCause())) throw Client.failure(request.called("RENEW"), e.getCause());
             }
             TimeUnit.NANOSECONDS.sleep(Locks.PAUSE);
         }
@@ -120,8 +141,8 @@ public final class Lock implements AutoCloseable {
         if (own != null) unlocked.whenComplete((answer, failure) -> own.close());
         if (lost != null) throw lost;
         Throwable failure = settled(unlocked, request.ttl);
-        if (Client.isLoss(failure)) throw new LockLostException(request.name, failure.getMessage());
-        if (failure != null) throw Client.failure("UNLOCK \"" + request.name + "\"", failure);
+        if (Client.isLoss(failure)) throw new LockLostException(request.names, failure.getMessage());
+        if (failure != null) throw Client.failure(request.called("UNLOCK"), failure);
     }
 
     /** Gives the lock back after that time, in the background. Until then it is kept as before. */
@@ -179,7 +200,7 @@ public final class Lock implements AutoCloseable {
     }
 
     private CompletableFuture<Object> renew(long ttl, long asked) {
-        List<String> command = request.renew(fence, ttl);
+        List<String> command = request.renew(fences, ttl);
         // A connection that is dead without a word leaves time for another.
         long patience = Math.min(client.timeout(), request.ttl / 3);
         var answer = own != null ? own.send(command, lease.until() - asked) : client.send(command, patience);

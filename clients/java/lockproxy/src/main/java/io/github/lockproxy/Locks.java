@@ -36,14 +36,28 @@ public final class Locks implements AutoCloseable {
      * @throws InterruptedException if the thread is interrupted; then it leaves the line
      */
     public Lock acquire(String name, LockOptions options) throws InterruptedException {
-        Lock lock = tryAcquire(name, options);
-        if (lock == null) throw new LockNotAcquiredException(name);
-        return lock;
+        return acquireAll(List.of(name), options);
     }
 
     /** As {@link #acquire(String, LockOptions)}, but returns null if another still has the lock when the wait is over. */
     public Lock tryAcquire(String name, LockOptions options) throws InterruptedException {
-        return new Attempt(name, options).take();
+        return tryAcquireAll(List.of(name), options);
+    }
+
+    /**
+     * Takes up to 64 names at once, all of them or none. What waits holds none of them, so that their order does not matter. They are renewed and
+     * released together, and the lock is lost when one of them is. It takes no permits. All proxies must know LOCKALL. It throws what
+     * {@link #acquire(String, LockOptions)} does.
+     */
+    public Lock acquireAll(List<String> names, LockOptions options) throws InterruptedException {
+        Lock lock = tryAcquireAll(names, options);
+        if (lock == null) throw new LockNotAcquiredException(names);
+        return lock;
+    }
+
+    /** As {@link #acquireAll(List, LockOptions)}, but returns null if another still has one of the names when the wait is over. */
+    public Lock tryAcquireAll(List<String> names, LockOptions options) throws InterruptedException {
+        return new Attempt(List.copyOf(names), options).take();
     }
 
     /** Ends the connections that no lock is bound to. They are made anew when they are needed. */
@@ -53,7 +67,7 @@ public final class Locks implements AutoCloseable {
         client.close();
     }
 
-    /** One call of tryAcquire. */
+    /** One call of tryAcquireAll. */
     private final class Attempt {
         private final LockOptions options;
         private final long end;
@@ -62,10 +76,10 @@ public final class Locks implements AutoCloseable {
         private CompletableFuture<Object> asking = CompletableFuture.completedFuture(null);
         private boolean unsure; // a LOCK was not answered: it may have been granted
 
-        Attempt(String name, LockOptions options) {
+        Attempt(List<String> names, LockOptions options) {
             this.options = options;
             this.end = System.nanoTime() + Request.ns(options.waitTime());
-            this.request = new Request(name, options);
+            this.request = new Request(names, options);
         }
 
         Lock take() throws InterruptedException {
@@ -82,15 +96,15 @@ public final class Locks implements AutoCloseable {
                         if (lock != null) return lock;
                         if (System.nanoTime() - end >= 0) {
                             if (grant == null) return null;
-                            throw new LockException("LOCK \"" + request.name + "\": the lease was over when the answer came", null);
+                            throw new LockException(request.called("LOCK") + ": the lease was over when the answer came", null);
                         }
                     } catch (ExecutionException e) {
                         closeOwn();
                         boolean again = Client.isTransient(e.getCause());
-                        unsure |= again;
+                        unsure |= again || Client.isLoss(e.getCause()); // or several were granted, and lost some before that was answered
                         // The connections that the client had may have ended since they were used last.
                         boolean stale = first && e.getCause() instanceof Client.Unanswered && System.nanoTime() - began < client.timeout() / 2;
-                        if (!again || System.nanoTime() - end >= 0 && !stale) throw Client.failure("LOCK \"" + request.name + "\"", e.getCause());
+                        if (!again || System.nanoTime() - end >= 0 && !stale) throw Client.failure(request.called("LOCK"), e.getCause());
                         TimeUnit.NANOSECONDS.sleep(PAUSE);
                     }
                 }
@@ -119,16 +133,15 @@ public final class Locks implements AutoCloseable {
 
         /** The lock that has been granted; null: it was over when the answer came. */
         private Lock granted(long asked, Object grant) {
-            if (!(grant instanceof List<?> list && list.size() == 4 && list.get(0) instanceof Long fence && list.get(2) instanceof Long validity)) {
-                throw new LockException("no answer of a lockproxy to LOCK: " + grant, null);
-            }
-            var lock = new Lock(client, options.session() ? own : null, request, asked, fence, validity);
+            Request.Grant granted = request.grant(grant);
+            if (granted == null) throw new LockException("no answer of a lockproxy to LOCK: " + grant, null);
+            var lock = new Lock(client, options.session() ? own : null, request, asked, granted);
             if (!lock.isLost()) {
                 lock.start();
                 return lock;
             }
             giveBack();
-            request = new Request(request.name, options); // the other has been used up
+            request = new Request(request.names, options); // the other has been used up
             return null;
         }
 

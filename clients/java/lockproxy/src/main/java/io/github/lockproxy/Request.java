@@ -3,24 +3,28 @@ package io.github.lockproxy;
 import java.security.SecureRandom;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.HexFormat;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.CompletableFuture;
+import java.util.stream.Collectors;
 
-/** One acquisition. Its owner is new, and the id of its LOCK and UNLOCK as well, so that either counts once, however often it is sent. */
+/** One acquisition, of one name or several. Its owner is new, and the id of its LOCK and UNLOCK as well, so that either counts once, however often it is sent. */
 final class Request {
     private static final SecureRandom RANDOM = new SecureRandom();
     private static final long SESSION_LIMIT = 12_000_000_000L;
 
-    final String name;
+    final List<String> names;
     final String owner;
     final LockOptions options;
     final long ttl; // of a lease, in ns
 
-    Request(String name, LockOptions options) {
+    Request(List<String> names, LockOptions options) {
         byte[] id = new byte[16];
         RANDOM.nextBytes(id);
-        this.name = name;
+        this.names = names;
         this.owner = HexFormat.of().formatHex(id);
         this.options = options;
         this.ttl = ns(options.ttl());
@@ -39,7 +43,7 @@ final class Request {
     }
 
     List<String> lock(long wait) {
-        var words = new ArrayList<>(List.of("LOCK", name, ms(options.session() ? ttl : Math.min(ttl, maxHold())), "OWNER", owner, "REQ", owner));
+        var words = words("LOCK", ms(options.session() ? ttl : Math.min(ttl, maxHold())), "OWNER", owner, "REQ", owner);
         if (options.shared()) words.add("SHARED");
         if (options.permits() > 0) words.addAll(List.of("PERMITS", Integer.toString(options.permits())));
         if (options.info() != null) words.addAll(List.of("INFO", options.info()));
@@ -51,13 +55,46 @@ final class Request {
         return words;
     }
 
-    List<String> renew(long fence, long ttl) {
-        return words("RENEW", name, ms(ttl), owner, "FENCE", Long.toString(fence));
+    /** What was granted. The fences are in the order of the names. */
+    record Grant(Map<String, Long> fences, long validity) {}
+
+    /** What the reply to LOCK has granted; null: it is no answer of a lockproxy. */
+    Grant grant(Object reply) {
+        if (!(reply instanceof List<?> list)) return null;
+        if (names.size() == 1) {
+            return list.size() == 4 && list.get(0) instanceof Long fence && list.get(2) instanceof Long validity ? new Grant(Map.of(names.get(0), fence), validity) : null;
+        }
+        if (list.size() != 2 + names.size() || !(list.get(0) instanceof Long validity)) return null;
+        var fences = new LinkedHashMap<String, Long>();
+        for (String name : names) {
+            if (!(list.get(2 + fences.size()) instanceof List<?> one && one.size() == 3 && one.get(1) instanceof Long fence)) return null;
+            fences.put(name, fence);
+        }
+        return new Grant(Collections.unmodifiableMap(fences), validity);
     }
 
-    /** The words of a command, which who shares the lock ends with SHARED. */
-    private List<String> words(String... words) {
-        var all = new ArrayList<>(List.of(words));
+    List<String> renew(Map<String, Long> fences, long ttl) {
+        var words = words("RENEW", ms(ttl), owner);
+        if (names.size() == 1) words.addAll(List.of("FENCE", Long.toString(fences.get(names.get(0))))); // of several each has its own
+        return sharing(words);
+    }
+
+    private List<String> unlock() {
+        return sharing(words("UNLOCK", owner, "REQ", owner));
+    }
+
+    /** The words of a command for the names: LOCK of one, LOCKALL of several. */
+    private List<String> words(String verb, String... more) {
+        var all = new ArrayList<String>();
+        if (names.size() == 1) all.add(verb);
+        else all.addAll(List.of(verb + "ALL", Integer.toString(names.size())));
+        all.addAll(names);
+        all.addAll(List.of(more));
+        return all;
+    }
+
+    /** The words of RENEW or UNLOCK, which who shares the lock ends with SHARED. */
+    private List<String> sharing(List<String> all) {
         if (options.shared() || options.permits() > 0) all.add("SHARED");
         return all;
     }
@@ -70,7 +107,7 @@ final class Request {
     }
 
     private void unlock(Client client, long until, CompletableFuture<Object> done) {
-        client.send(words("UNLOCK", name, owner, "REQ", owner), client.timeout()).whenComplete((answer, failure) -> {
+        client.send(unlock(), client.timeout()).whenComplete((answer, failure) -> {
             if (failure == null) {
                 done.complete(answer);
             } else if (!Client.isTransient(Client.cause(failure)) || System.nanoTime() - until >= 0) {
@@ -79,6 +116,15 @@ final class Request {
                 Background.after(Locks.PAUSE, () -> unlock(client, until, done));
             }
         });
+    }
+
+    /** A command, in a message. */
+    String called(String verb) {
+        return words(verb).get(0) + " " + quoted(names);
+    }
+
+    static String quoted(List<String> names) {
+        return names.stream().map(name -> "\"" + name + "\"").collect(Collectors.joining(", "));
     }
 
     /** A time for the wire, rounded up: a lease or a wait of 0 would mean something else. */

@@ -13,6 +13,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Deque;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.stream.Collectors;
@@ -123,6 +124,47 @@ class AnswersTest {
         client.answers.add(1L);
         lock.release();
         assertEquals(List.of(List.of("UNLOCK", "job", me, "REQ", me, "SHARED")), client.sent);
+    }
+
+    @Test
+    void severalNames() throws Exception {
+        var client = new Scripted(List.of(29_000L, "me", List.of("b", 7L, 1L), List.of("a", 8L, 1L)));
+        var locks = new Locks(client);
+        var names = new ArrayList<>(List.of("b", "a"));
+        Lock lock = locks.acquireAll(names, LONG.withShared(true));
+        names.clear();
+        String me = lock.owner();
+        assertEquals(List.of("LOCKALL", "2", "b", "a", "30000", "OWNER", me, "REQ", me, "SHARED"), client.sent.get(0));
+        assertEquals(List.of("b", "a"), lock.names());
+        assertEquals(Map.of("b", 7L, "a", 8L), lock.fences());
+        assertThrows(IllegalStateException.class, lock::name);
+        assertThrows(IllegalStateException.class, lock::fence);
+        client.sent.clear();
+        client.answers.addAll(List.of(29_000L, refused("LOCKLOST a: gone. The other name was given back")));
+        lock.extend(Duration.ofMinutes(1));
+        String message = assertThrows(LockLostException.class, lock::release).getMessage();
+        assertEquals("the lock \"b\", \"a\" is lost: LOCKLOST a: gone. The other name was given back", message);
+        assertEquals(List.of(List.of("RENEWALL", "2", "b", "a", "30000", me, "SHARED"), List.of("UNLOCKALL", "2", "b", "a", me, "REQ", me, "SHARED")), client.sent);
+        client.answers.addAll(List.of(NULL, grant(29_000)));
+        assertNull(locks.tryAcquireAll(List.of("b", "a"), LockOptions.DEFAULT));
+        try (Lock one = locks.acquireAll(List.of("job"), LONG)) {
+            assertEquals(Map.of(one.name(), one.fence()), one.fences());
+        }
+    }
+
+    @Test
+    void severalNamesOfWhichSomeWereLostBeforeTheAnswer() {
+        var client = new Scripted(refused("LOCKLOST this request was granted before"));
+        assertThrows(LockException.class, () -> new Locks(client).acquireAll(List.of("a", "b"), LONG));
+        assertEquals(List.of("LOCKALL", "UNLOCKALL"), client.verbs());
+    }
+
+    @Test
+    void severalNamesAreAnsweredByALockproxy() {
+        for (Object answer : List.of("OK", List.of(1L, "me"), List.of(1L, "me", List.of("a", 7L, 1L)), List.of(1L, "me", "a", "b"), List.of("1", "me", List.of("a", 7L, 1L), List.of("b", 8L, 1L)))) {
+            var client = new Scripted(answer);
+            assertThrows(LockException.class, () -> new Locks(client).acquireAll(List.of("a", "b"), LONG), answer.toString());
+        }
     }
 
     @Test

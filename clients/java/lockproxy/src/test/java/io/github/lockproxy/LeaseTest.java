@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.time.Duration;
+import java.util.List;
 import org.junit.jupiter.api.Test;
 
 /** When a lock is renewed, and when it is lost, in ns after it was asked for. */
@@ -14,7 +15,7 @@ class LeaseTest {
     private static final LockOptions OPTIONS = LockOptions.DEFAULT;
 
     private static Lease lease(LockOptions options, long validity) {
-        return new Lease(new Request("job", options), T0, validity);
+        return new Lease(new Request(List.of("job"), options), T0, validity);
     }
 
     @Test

@@ -156,6 +156,53 @@ class LocksTest {
         }
     }
 
+    /** All or none: who waits for them holds none, and gets them when they are given back together. */
+    @ParameterizedTest
+    @EnumSource
+    void severalNames(Kind kind) throws Exception {
+        Locks locks = connect(kind);
+        String a = name + ":a", b = name + ":b", c = name + ":c";
+        Lock first = locks.acquireAll(List.of(b, a), LONG.withTtl(World.LONG.dividedBy(10)));
+        assertEquals(List.of(b, a), List.copyOf(first.fences().keySet()));
+        assertNull(locks.tryAcquireAll(List.of(c, b), ONCE));
+        var waiting = inBackground(() -> locks.acquireAll(List.of(a, b, c), LONG.withSession(true)));
+        World.until(() -> look.waiting(b) == 1, "it is not in line");
+        long validUntil = first.validUntil();
+        World.until(() -> first.validUntil() > validUntil, "it is not renewed");
+        assertEquals(first.owner(), look.holder(a));
+        assertEquals(first.owner(), look.holder(b));
+        assertNull(look.holder(c));
+        first.release();
+        try (Lock second = waiting.get()) {
+            for (String n : first.names()) assertTrue(second.fences().get(n) > first.fences().get(n), n);
+            assertEquals(second.owner(), look.holder(c));
+        }
+        try (Lock one = locks.acquireAll(List.of(a, b), LONG.withShared(true)); Lock other = locks.acquireAll(List.of(b, c), LONG.withShared(true))) {
+            assertNull(locks.tryAcquire(c, ONCE));
+        }
+        for (String n : List.of(a, b, c)) assertNull(look.holder(n));
+    }
+
+    /** The lock is lost, and the others are given back. */
+    @ParameterizedTest
+    @EnumSource
+    void oneOfSeveralForced(Kind kind) throws Exception {
+        Locks locks = connect(kind);
+        String a = name + ":a", b = name + ":b";
+        for (boolean session : SESSION_OR_NOT) {
+            reasons.clear();
+            Lock lock = locks.acquireAll(List.of(a, b), LONG.withTtl(World.LONG.dividedBy(2)).withSession(session).withOnLost(reasons::add));
+            look.force(b);
+            assertMatches("LOCKLOST .*:b: .*|its connection ended.*", told());
+            assertThrows(LockLostException.class, lock::check);
+            assertThrows(LockLostException.class, lock::release);
+            long givenBack = System.nanoTime();
+            World.until(() -> look.holder(a) == null, "it is not free");
+            assertTrue(System.nanoTime() - givenBack < World.LONG.dividedBy(4).toNanos(), "it ended with its lease");
+            assertEquals(1, reasons.size());
+        }
+    }
+
     /** Each waits for longer than its client's timeout, and asks again and again: that does not cost it its place, and holds up nothing else. */
     @ParameterizedTest
     @EnumSource
