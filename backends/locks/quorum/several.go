@@ -66,7 +66,11 @@ func (s *Store) newAcquisitionOfAll(ctx context.Context, r locks.Attempt) (*acqu
 		}
 		a.each, keys, each = append(a.each, one), append(keys, one.keys), append(each, j.Args)
 	}
-	call.Args = s.set.AcquireAll(keys, each, voters.MS(r.KeepOut), strconv.FormatInt(r.Since.UnixMicro(), 10))
+	since := "" // else it would be older than all
+	if r.KeepOut > 0 {
+		since = strconv.FormatInt(r.Since.UnixMicro(), 10)
+	}
+	call.Args = s.set.AcquireAll(keys, each, voters.MS(r.KeepOut), since)
 	call.Parse = voters.ParseAcquireAll(len(attempts))
 	return a, call, nil
 }
