@@ -206,7 +206,7 @@ func (c *simClient) renewAll(p *simProxy, all []*simBelief, ttl time.Duration) {
 	}
 }
 
-// unlockAll gives all names back, in one command or one by one. What is left of them in a well world is nothing.
+// unlockAll gives all names back, in one command or one by one.
 func (c *simClient) unlockAll(p *simProxy, all []*simBelief, req string) {
 	h := c.w.history
 	due := true
@@ -285,7 +285,7 @@ func (c *simClient) several() {
 // undoneWithin is how long an undo may take where nothing fails.
 const undoneWithin = 20 * time.Millisecond
 
-// leavesNothing blames a hold that is on a node though its owner was refused.
+// leavesNothing blames a lock that is on a node though its owner was refused.
 func (c *simClient) leavesNothing(p *simProxy, r locks.LockRequest, well simWell) {
 	c.sleep(undoneWithin)
 	if !c.w.stayedWell(p, well) {
@@ -383,8 +383,8 @@ func (c *simClient) severalAgain() {
 	well := c.w.well(p)
 	h.ended(one)
 	_, lost, err := c.unlock(p, one, locks.UnlockRequest{Req: r.Req})
-	if again, a, _ := c.lockAll(p, r, 0); due && err == nil && !lost && len(again) > 0 && c.w.stayedWell(p, well) {
-		h.blame(one.name, "%s: a request of which one name was given back is granted anew: %+v", c.who, a)
+	if _, a, _ := c.lockAll(p, r, 0); due && err == nil && !lost && a.Granted && c.w.stayedWell(p, well) {
+		h.blame(one.name, "%s: a request of which one name was given back is granted: %+v", c.who, a)
 	}
 	h.count("several given back in part")
 	for _, b := range all {
