@@ -389,6 +389,88 @@ func TestRecipeLimited(t *testing.T) {
 	}
 }
 
+// TestRecipeTransfer: many move money between three accounts, through two proxies and in any order. No account changes
+// while one of them decides, and none is lost. A holder that is late moves nothing, whichever of its accounts others have had.
+func TestRecipeTransfer(t *testing.T) {
+	t.Parallel()
+	r := redistest.StartRig(t, 3, 2)
+	clients := []*redis.Client{recipeClient(t, r.Addr()), recipeClient(t, r.Proxies[1].Addr())}
+	accounts := []string{"account:7", "account:8", "account:9"}
+	const ttl, each = 30 * time.Second, 1000
+	balance := func(account string) int64 {
+		t.Helper()
+		n, err := clients[0].HGet(t.Context(), account, "balance").Int64()
+		if err != nil {
+			t.Error(err)
+		}
+		return n
+	}
+	for _, a := range accounts {
+		clients[0].HSet(t.Context(), a, "balance", each)
+	}
+	var inside [3]atomic.Int64
+	var all errgroup.Group
+	const transfers = 30
+	for i := range transfers {
+		from, to := i%3, (i+1+i/3%2)%3
+		all.Go(func() error {
+			return recipes.Transfer(t.Context(), clients[i%2], accounts[from], accounts[to], int64(1+from), ttl, time.Minute, func(_ context.Context, has int64) error {
+				for _, a := range []int{from, to} {
+					if n := inside[a].Add(1); n > 1 {
+						t.Errorf("%d are at %s", n, accounts[a])
+					}
+					defer inside[a].Add(-1)
+				}
+				time.Sleep(time.Millisecond)
+				if now := balance(accounts[from]); now != has {
+					t.Errorf("%s had %d and has %d", accounts[from], has, now)
+				}
+				return nil
+			})
+		})
+	}
+	if err := all.Wait(); err != nil {
+		t.Error(err)
+	}
+	want := [3]int64{each, each, each}
+	for i := range transfers {
+		from, to := i%3, (i+1+i/3%2)%3
+		want[from] -= int64(1 + from)
+		want[to] += int64(1 + from)
+	}
+	if got := [3]int64{balance(accounts[0]), balance(accounts[1]), balance(accounts[2])}; got != want {
+		t.Errorf("balances %v, want %v", got, want)
+	}
+	refuses := errors.New("over the limit")
+	no := func(context.Context, int64) error { return refuses }
+	if err := recipes.Transfer(t.Context(), clients[0], accounts[0], accounts[1], 1, ttl, 0, no); err != refuses {
+		t.Error(err)
+	}
+	for _, other := range accounts[:2] { // the late holder has both
+		late, err := recipes.LockAll(t.Context(), clients[0], accounts[:2], ttl, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var held *recipes.Held
+		if err := recipes.Transfer(t.Context(), clients[1], accounts[2], other, 1, ttl, 0, no); !errors.As(err, &held) || held.Name != other {
+			t.Errorf("beside a holder of %s: %v", other, err)
+		}
+		clients[0].Do(t.Context(), "LOCKCTL", "FORCE", other)
+		yes := func(context.Context, int64) error { return nil }
+		if err := recipes.Transfer(t.Context(), clients[1], accounts[2], other, 1, ttl, time.Minute, yes); err != nil {
+			t.Error(err)
+		}
+		before := [2]int64{balance(accounts[0]), balance(accounts[1])}
+		if err := late[accounts[0]].Move(t.Context(), late[accounts[1]], 5); err != recipes.ErrStale {
+			t.Errorf("late, after another had %s: %v", other, err)
+		}
+		if now := [2]int64{balance(accounts[0]), balance(accounts[1])}; now != before {
+			t.Errorf("who is late has changed %v to %v", before, now)
+		}
+		clients[0].Do(t.Context(), "UNLOCKALL", 2, accounts[0], accounts[1], late[other].Owner)
+	}
+}
+
 // TestRecipeFenceShared: data refuses a writer that was paused until others have read, and a reader that was paused until
 // another has written; whoever is not late is served.
 func TestRecipeFenceShared(t *testing.T) {
