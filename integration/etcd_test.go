@@ -45,11 +45,11 @@ func TestEtcd_Verbs(t *testing.T) {
 	}
 }
 
-// TestEtcd_Shared: what is said of readers, writers and permits holds for locks in etcd, too, but that readers do not share a fence.
+// TestEtcd_Shared: what is said of readers, writers, permits and several names holds for locks in etcd, too, but that readers do not share a fence.
 func TestEtcd_Shared(t *testing.T) {
 	t.Parallel()
 	r, _ := startEtcdRig(t, 1, 2, "--node-timeout", "5s")
-	for _, sc := range slices.Concat(sharedScripts, permitScripts) {
+	for _, sc := range slices.Concat(sharedScripts, permitScripts, lockAllScripts) {
 		sc = fencesApart(sc)
 		t.Run(sc.name, func(t *testing.T) {
 			t.Parallel()
@@ -61,10 +61,14 @@ func TestEtcd_Shared(t *testing.T) {
 // fencesApart is a script of readers in which each grant has a fence of its own, larger than those before.
 func fencesApart(sc script) script {
 	granted := regexp.MustCompile(`^\*\[:<(\w+)> \$("[^"]+") :<`)
+	several := regexp.MustCompile(`^\*\[:<_> \$("[^"]+") \*.* :<([a-z]\w*)> :1\]`) // the last one
 	whose := map[string]string{}
 	var steps []step
 	for i, st := range sc.steps {
 		m := granted.FindStringSubmatch(st.want)
+		if of := several.FindStringSubmatch(st.want); of != nil {
+			m = []string{of[0], of[2], of[1]}
+		}
 		if m == nil || m[1] == "_" {
 			steps = append(steps, st)
 			continue
