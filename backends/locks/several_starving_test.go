@@ -82,6 +82,31 @@ func TestSeveralWait_KeepsOthersOut(t *testing.T) {
 	})
 }
 
+// TestSeveralWait_TellsTheLine: who stands behind one that got several names knows who has the name, and does not ask.
+func TestSeveralWait_TellsTheLine(t *testing.T) {
+	for _, names := range []string{"a b c", "b c a", "c a b"} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			store := &countingStore{Store: memstore.New(time.Minute, func() time.Duration { return time.Since(began) + time.Hour })}
+			s := serve(t, store, locks.Options{})
+			b := locks.Key{Name: "b"}
+			lock(t, s, locks.LockRequest{Key: b, Owner: "holder"})
+			all := inLineAt(t, s, waits("all", names, time.Minute), "b")
+			behind := inLine(t, s, "b", "next")
+			before := store.n.Load()
+			unlock(t, s, locks.UnlockRequest{Key: b, Owner: "holder"}, 0)
+			granting(t, all)
+			synctest.Wait()
+			known, _ := s.Lines().Known(b)
+			if n := store.n.Load() - before; n != 1 || known.Holder != "all" {
+				t.Errorf("it was asked %d times; of b is known %+v", n, known)
+			}
+			unlockAll(t, s, "all", names)
+			granting(t, behind)
+		})
+	}
+}
+
 // TestSeveralWait_NotStarved: a request for several names gets them, though others have taken one of them at any time: for who locks
 // one name here passes the lines, like those who lock at other proxies.
 func TestSeveralWait_NotStarved(t *testing.T) {

@@ -112,6 +112,12 @@ func TestSeveral_Readers(t *testing.T) {
 			r.Shared = true
 			lockAll(t, s, r)
 		}
+		lock(t, s, locks.LockRequest{Key: locks.Key{Name: "x"}, Owner: "w"})
+		r := several("r1", "y x")
+		r.Shared = true
+		if d, err := s.Lock(t.Context(), r); err != nil || d.Granted || d.Holder != "w" || d.Of != (locks.Key{Name: "x"}) {
+			t.Errorf("a reader: %+v, %v", d, err)
+		}
 		if d, err := s.Lock(t.Context(), several("w", "b c")); err != nil || d.Granted || d.Why != locks.Readers || d.Of.Name != "b" || d.Of.Reader != "" {
 			t.Errorf("a writer: %+v, %v", d, err)
 		}

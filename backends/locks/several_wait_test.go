@@ -250,6 +250,68 @@ func TestSeveralWait_OwnerGetsOne(t *testing.T) {
 	})
 }
 
+// TestSeveralWait_OwnerGetsAll: when it gets its names, others of its owner that wait for one of them re-enter.
+func TestSeveralWait_OwnerGetsAll(t *testing.T) {
+	onSeveral(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+		b := locks.Key{Name: "b"}
+		lock(t, s, locks.LockRequest{Key: b, Owner: "holder"})
+		both := inLineAt(t, s, waits("alice", "a b", time.Minute), "b")
+		other, one := inLine(t, s, "b", "other"), inLine(t, s, "b", "alice")
+		unlock(t, s, locks.UnlockRequest{Key: b, Owner: "holder"}, 0)
+		grantingAll(t, both, "a b")
+		if g := granting(t, one).Grant; g.Holds != 2 {
+			t.Errorf("%+v", g)
+		}
+		none(t, other, 10*time.Millisecond)
+		unlock(t, s, locks.UnlockRequest{Key: b, Owner: "alice", All: true}, 0)
+		granting(t, other)
+	})
+}
+
+// TestSeveralWait_OwnAtAnotherProxy: that its owner has a name is found out where others wait for that, and that it has lost one that it
+// seems to have.
+func TestSeveralWait_OwnAtAnotherProxy(t *testing.T) {
+	t.Parallel()
+	nodes := startNodes(t)
+	_, here := serveOn(t, nodes, locks.Options{})
+	_, there := serveOn(t, nodes, locks.Options{})
+	here.Lines().SetPoll(time.Hour, time.Hour) // nobody finds it out by asking again
+	reads := func(owner, names string) locks.LockRequest {
+		r := waits(owner, names, 20*time.Second)
+		r.Shared = true
+		return r
+	}
+	lockAll(t, there, several("alice", "a b"))
+	lockAll(t, there, reads("alice", "r s"))
+	lockAll(t, there, reads("erin", "r s"))
+	carol := reads("carol", "r s")
+	carol.TTL = 50 * time.Second // so that it is she who is told of
+	lockAll(t, there, carol)
+	for _, name := range []string{"a", "r"} {
+		wait(t, here, locks.LockRequest{Key: locks.Key{Name: name}, Owner: "other", TTL: 10 * time.Second, Wait: 10 * time.Minute})
+		eventually(t, "it sleeps, and asks no more since all nodes tell it of releases", func() bool {
+			l := here.Lines().Line(locks.Key{Name: name})
+			return l.Asleep && l.Confirmed == len(nodes)
+		})
+	}
+	if got := lockAll(t, here, waits("alice", "c a", 20*time.Second)); got[1].Holds != 2 {
+		t.Errorf("%+v", got)
+	}
+	lockAll(t, here, reads("alice", "u r"))
+	lock(t, here, locks.LockRequest{Key: locks.Key{Name: "v"}, Owner: "holder"})
+	erin := inLineAt(t, here, reads("erin", "v r"), "v")
+	unlock(t, here, locks.UnlockRequest{Key: locks.Key{Name: "v"}, Owner: "holder"}, 0)
+	grantingAll(t, erin, "v r")
+
+	lockAll(t, here, several("bob", "x y"))
+	unlockAll(t, there, "bob", "x y")
+	lockAll(t, there, several("other", "x y"))
+	bob := wait(t, here, waits("bob", "x y", time.Minute))
+	eventually(t, "it waits", func() bool { return here.Lines().Total() == 3 })
+	unlockAll(t, there, "other", "x y")
+	grantingAll(t, bob, "x y")
+}
+
 // TestSeveralWait_OwnLapses: a name that its owner has lost is waited for without a line, and got when it is free.
 func TestSeveralWait_OwnLapses(t *testing.T) {
 	onSeveral(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
@@ -261,7 +323,10 @@ func TestSeveralWait_OwnLapses(t *testing.T) {
 		lock(t, s, locks.LockRequest{Key: a, Owner: "other"})
 		unlock(t, s, locks.UnlockRequest{Key: b, Owner: "holder"}, 0)
 		none(t, alice, 50*time.Millisecond)
-		lock(t, s, locks.LockRequest{Key: b, Owner: "next", TTL: 100 * time.Millisecond, Barge: true}) // b was not taken meanwhile
+		eventually(t, "b was not taken meanwhile", func() bool {
+			d, err := s.Lock(t.Context(), locks.LockRequest{Key: b, Owner: "next", TTL: 100 * time.Millisecond, Barge: true})
+			return err == nil && d.Granted
+		})
 		unlock(t, s, locks.UnlockRequest{Key: a, Owner: "other"}, 0)
 		grantingAll(t, alice, "a b")
 	})
@@ -334,31 +399,56 @@ func TestSeveralWait_Place(t *testing.T) {
 	})
 }
 
-// TestSeveralWait_SameRequestAtOnce: two copies of a request, which name the same things in another order, take them once.
+// TestSeveralWait_SameRequestAtOnce: copies of a request, which name the same things in another order, take them once.
 func TestSeveralWait_SameRequestAtOnce(t *testing.T) {
 	onSeveral(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
-		lock(t, s, locks.LockRequest{Key: locks.Key{Name: "b"}, Owner: "holder"})
-		var copies []<-chan result
-		for i := range 6 {
-			r := waits("alice", []string{"a b c", "c b a"}[i%2], time.Minute)
-			r.Req = "x"
-			copies = append(copies, wait(t, s, r))
-		}
-		standsAt(t, s, "alice", "b")
-		if n := s.Lines().Total(); n != 1 {
-			t.Errorf("%d wait", n)
-		}
-		unlock(t, s, locks.UnlockRequest{Key: locks.Key{Name: "b"}, Owner: "holder"}, 0)
-		for _, c := range copies {
-			for _, g := range all(granting(t, c).Decision) {
-				if g.Holds != 1 {
-					t.Errorf("%+v", g)
+		for round := range 10 {
+			lock(t, s, locks.LockRequest{Key: locks.Key{Name: "b"}, Owner: "holder"})
+			var copies []<-chan result
+			for i := range 8 {
+				r := waits("alice", []string{"a b c", "c b a"}[i%2], time.Minute)
+				r.Req = fmt.Sprint(round)
+				copies = append(copies, wait(t, s, r))
+			}
+			standsAt(t, s, "alice", "b")
+			if n := s.Lines().Total(); n != 1 {
+				t.Errorf("%d wait", n)
+			}
+			unlock(t, s, locks.UnlockRequest{Key: locks.Key{Name: "b"}, Owner: "holder"}, 0)
+			for _, c := range copies {
+				for _, g := range all(granting(t, c).Decision) {
+					if g.Holds != 1 {
+						t.Errorf("%+v", g)
+					}
 				}
 			}
+			unlockAll(t, s, "alice", "a b c")
 		}
-		unlockAll(t, s, "alice", "a b c")
 		if n := s.UnderWay(); n != 0 {
 			t.Errorf("%d requests are kept that nobody makes", n)
+		}
+	})
+}
+
+// TestSeveralWait_RequestOfOneName: the same id for one of the names is another request under way, after which this one gives up.
+func TestSeveralWait_RequestOfOneName(t *testing.T) {
+	onSeveral(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+		b := locks.Key{Name: "b"}
+		lock(t, s, locks.LockRequest{Key: b, Owner: "holder"})
+		one := wait(t, s, locks.LockRequest{Key: b, Owner: "alice", TTL: 30 * time.Second, Req: "x", Wait: time.Minute})
+		eventually(t, "one waits", func() bool { return s.Lines().Len(b) == 1 })
+		r := waits("alice", "b a", time.Millisecond)
+		r.Req = "x"
+		if d, err := s.Lock(t.Context(), r); err != nil || d.Granted {
+			t.Errorf("%+v, %v", d, err)
+		}
+		if n := s.UnderWay(); n != 1 {
+			t.Errorf("%d requests are under way", n)
+		}
+		unlock(t, s, locks.UnlockRequest{Key: b, Owner: "holder"}, 0)
+		granting(t, one)
+		if d, err := s.Lock(t.Context(), r); err != nil || !d.Granted || d.Grant.Holds != 1 {
+			t.Errorf("%+v, %v", d, err)
 		}
 	})
 }

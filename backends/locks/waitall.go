@@ -87,7 +87,7 @@ func (o *keepingOut) next(r *Attempt, now, wait time.Duration) time.Duration {
 
 // What stands in lines for the names of a request.
 type linesFor struct {
-	keys    []Key     // in their order: the lines in which it is to stand, those of names that its owner does not have
+	keys    []Key     // in their order: the lines in which it is to stand, those of names that its owner does not have, nor perhaps reads
 	before  *Decision // the refusal by the first of them in which somebody stands; nil: nobody does
 	err     error     // or why it is not known who has that name
 	mayRead bool      // its owner may be one of those who read one of the names
@@ -114,8 +114,11 @@ func (s *Service) linesFor(ctx context.Context, r *Attempt) (l linesFor) {
 		if reenters && known.Holder == r.Owner {
 			continue
 		}
-		l.keys = append(l.keys, line)
-		l.mayRead = l.mayRead || reenters && known.Soon
+		if reenters && known.Soon {
+			l.mayRead = true
+		} else {
+			l.keys = append(l.keys, line)
+		}
 		if l.before == nil {
 			var d Decision
 			d, l.err = s.refusal(known)
