@@ -9,14 +9,14 @@ func (q *Queues[K, V]) Pass(w *Waiter[K, V], others ...K) bool {
 }
 
 // Move has w, which was refused since somebody has another of its keys, stand in the line of that one. k is what it was told: the
-// line learns that if nobody stands there. Then w asks again soon, since that key may have been released meanwhile.
+// line learns that if nobody stands there. Then its head asks again soon, since that key may have been released meanwhile.
 func (q *Queues[K, V]) Move(w *Waiter[K, V], to K, k Known) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.move(w, to)
-	if w.line.head() == w && !w.line.known.Asked {
+	if l := w.line; l.head() == w && !l.known.Asked {
 		q.tell(w, k)
-		w.nextAsk = min(w.nextAsk, q.opt.Now()+q.opt.Random(nobodyPause))
+		l.askAt = q.opt.Now() + q.opt.Random(nobodyPause)
 	}
 }
 

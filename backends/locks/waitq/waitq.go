@@ -113,7 +113,7 @@ type line[K comparable, V any] struct {
 	// since the head last asked
 	woken    bool          // something happened that may have freed the key
 	released []int64       // by source: the largest fence that was released
-	askAt    time.Duration // when to ask, since a source has told of a release; 0: none has
+	askAt    time.Duration // when to ask, since a source has told of a release, or one may have been missed; 0: not so
 }
 
 // A Waiter is one place in a line.
