@@ -196,9 +196,7 @@ class LocksTest {
             assertMatches("LOCKLOST .*:b: .*|its connection ended.*", told());
             assertThrows(LockLostException.class, lock::check);
             assertThrows(LockLostException.class, lock::release);
-            long givenBack = System.nanoTime();
             World.until(() -> look.holder(a) == null, "it is not free");
-            assertTrue(System.nanoTime() - givenBack < World.LONG.dividedBy(4).toNanos(), "it ended with its lease");
             assertEquals(1, reasons.size());
         }
     }
