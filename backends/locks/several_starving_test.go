@@ -82,6 +82,29 @@ func TestSeveralWait_KeepsOthersOut(t *testing.T) {
 	})
 }
 
+// TestSeveralWait_LetsIn: others are let in again when it has all names, since nodes that granted it some keep them out until then.
+func TestSeveralWait_LetsIn(t *testing.T) {
+	t.Run("memory", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			store := &keepOutStore{Store: memstore.New(time.Minute, func() time.Duration { return time.Since(began) + time.Hour })}
+			s := serve(t, store, locks.Options{})
+			b := locks.Key{Name: "b"}
+			for i, after := range []time.Duration{0, 20 * time.Second} {
+				lock(t, s, locks.LockRequest{Key: b, Owner: "holder"})
+				all := inLineAt(t, s, waits("alice", "b a", time.Minute), "b")
+				time.Sleep(after)
+				unlock(t, s, locks.UnlockRequest{Key: b, Owner: "holder"}, 0)
+				grantingAll(t, all, "b a")
+				if got, want := fmt.Sprint(store.letIn), []string{"[]", "[b alice a alice]"}[i]; got != want {
+					t.Errorf("after %v: let in %s, want %s", after, got, want)
+				}
+				unlockAll(t, s, "alice", "a b")
+			}
+		})
+	})
+}
+
 // TestSeveralWait_TellsTheLine: who stands behind one that got several names knows who has the name, and does not ask.
 func TestSeveralWait_TellsTheLine(t *testing.T) {
 	for _, names := range []string{"a b c", "b c a", "c a b"} {

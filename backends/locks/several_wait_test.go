@@ -541,7 +541,8 @@ func TestSeveralWait_Closed(t *testing.T) {
 	})
 }
 
-// TestSeveralWait_NoDeadlock: many clients that want some of the same names each, in any order, all get them, and never two at once.
+// TestSeveralWait_NoDeadlock: many clients that want some of the same names each, in any order, all get them, and never two at once; also
+// those who take the first name before all others of theirs.
 func TestSeveralWait_NoDeadlock(t *testing.T) {
 	onSeveral(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		const clients, rounds, names = 24, 4, 5
@@ -553,6 +554,15 @@ func TestSeveralWait_NoDeadlock(t *testing.T) {
 				for round := range rounds {
 					mine := r.Perm(names)[:1+r.IntN(names)]
 					ask := locks.LockRequest{Owner: fmt.Sprint("client ", c), TTL: 50 * time.Second, Wait: 5 * time.Minute}
+					if r.IntN(3) == 0 {
+						slices.Sort(mine)
+						first := ask
+						first.Key = locks.Key{Name: fmt.Sprint(mine[0])}
+						if d, err := s.Lock(t.Context(), first); err != nil || !d.Granted {
+							t.Errorf("client %d: %+v, %v", c, d, err)
+							return
+						}
+					}
 					for _, i := range mine {
 						ask.Others = append(ask.Others, locks.Key{Name: fmt.Sprint(i)})
 					}
@@ -574,7 +584,7 @@ func TestSeveralWait_NoDeadlock(t *testing.T) {
 					for _, i := range mine {
 						has[i].Add(-1)
 					}
-					if left, err := s.UnlockAll(t.Context(), ask.Names(), locks.UnlockRequest{Owner: ask.Owner}); err != nil || left != 0 {
+					if left, err := s.UnlockAll(t.Context(), ask.Names(), locks.UnlockRequest{Owner: ask.Owner, All: true}); err != nil || left != 0 {
 						t.Errorf("client %d: %d are left, %v", c, left, err)
 					}
 				}

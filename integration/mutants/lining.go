@@ -1,0 +1,52 @@
+package mutants
+
+// Lining are mutants of the lines in which LOCKs of several names wait. Unit tests notice them.
+var Lining = []Mutant{
+	{
+		Name:   "stands-where-it-stood",
+		Breaks: "who waits stands in the line of the name in the way: else it keeps others from one that is free",
+		Units:  severalWaitTests,
+		Edits:  []Edit{{"backends/locks/wait.go", "	if of == w.Key {\n", "	if true {\n"}},
+	},
+	{
+		Name:   "another-number-where-it-moves",
+		Breaks: "it keeps its number: else those who come later pass it time and again",
+		Units:  Units{"backends/locks/waitq", "^TestMove_InFront"},
+		Edits:  []Edit{{"backends/locks/waitq/move.go", "	q.remove(w)\n", "	q.remove(w)\n	q.numbers++\n	w.number = q.numbers\n"}},
+	},
+	{
+		Name:   "asks-before-who-came-first",
+		Breaks: "it asks when nobody who came before it stands in the line of another of its names",
+		Units:  moveTests,
+		Edits:  []Edit{{"backends/locks/waitq/ask.go", " || q.goBehind(w, others)", ""}},
+	},
+	{
+		Name:   "behind-its-own-owner",
+		Breaks: "it waits for no name that its owner has, nor for those who wait for that",
+		Units:  moveTests,
+		Edits:  []Edit{{"backends/locks/waitq/move.go", "l.known.Holder == w.owner || ", ""}},
+	},
+	{
+		Name:   "a-release-is-missed-on-the-way",
+		Breaks: "who moves into a line where nobody stood has heard of no release there, and asks again soon",
+		Units:  moveTests,
+		Edits:  []Edit{{"backends/locks/waitq/move.go", "		l.askAt = q.opt.Now() + q.opt.Random(nobodyPause)\n", ""}},
+	},
+	{
+		Name:   "order-of-heads",
+		Breaks: "a head that was refused goes behind who came before it",
+		Units:  moveTests,
+		Edits:  []Edit{{"backends/locks/waitq/ask.go", "	q.tell(w, k)\n	q.stepBack(w)\n", "	q.tell(w, k)\n"}},
+	},
+	{
+		Name:   "intents-after-the-grant",
+		Breaks: "when all names are granted its intents go: nodes leave them where they grant",
+		Units:  severalWaitTests,
+		Edits:  []Edit{{"backends/locks/wait.go", "out.any && (!d.Granted || len(r.Others) > 0)", "out.any && !d.Granted"}},
+	},
+}
+
+var (
+	moveTests        = Units{"backends/locks/waitq", "^TestMove"}
+	severalWaitTests = Units{"backends/locks", "^TestSeveralWait_(HoldsUpNobody|LetsIn)$/^memory$"}
+)
