@@ -85,7 +85,7 @@ func (p *clientProcess) work(i int) {
 	for !w.over() {
 		w.turn++
 		w.Rand = rand.New(rand.NewPCG(p.Seed, uint64(p.ID)<<48|uint64(p.Life)<<40|uint64(i)<<32|uint64(w.turn)))
-		switch w.IntN(24) { // half of it is LOCK's
+		switch w.IntN(26) { // half of it is LOCK's
 		case 0, 1, 2, 3:
 			w.playAdopted()
 		case 4, 5:
@@ -98,6 +98,8 @@ func (p *clientProcess) work(i int) {
 			w.playConstant()
 		case 10, 11:
 			w.playSwap()
+		case 12, 13:
+			w.playSeveral()
 		default:
 			w.play()
 		}
@@ -172,7 +174,7 @@ func (l *line) askFor(e *Event, judge func(redistest.Value), args ...string) (re
 		v, err = l.Next()
 	}
 	if err != nil {
-		if late := net.Error(nil); errors.As(err, &late) && late.Timeout() {
+		if timedOut(err) {
 			e.Text = fmt.Sprintf("%q was not answered within %v", args, l.Timeout)
 			l.w.journal.write(e)
 		}
@@ -182,6 +184,12 @@ func (l *line) askFor(e *Event, judge func(redistest.Value), args ...string) (re
 	judge(v)
 	l.w.journal.write(e)
 	return v, true
+}
+
+// timedOut reports whether nothing was answered in time.
+func timedOut(err error) bool {
+	late := net.Error(nil)
+	return errors.As(err, &late) && late.Timeout()
 }
 
 // judge reads a reply to a verb.
@@ -370,8 +378,7 @@ func (w *worker) keep(c *claim) bool {
 	w.begin(&e)
 	c.line.Timeout = w.upTo(4 * time.Second)
 	_, err := c.line.Next()
-	late := net.Error(nil)
-	kept := errors.As(err, &late) && late.Timeout()
+	kept := timedOut(err)
 	e.End, e.Reply = now(), carried
 	if !kept { // a push, or the end
 		e.Reply = lost

@@ -75,6 +75,7 @@ type Event struct {
 	Tx      bool          `json:",omitempty"` // it is EXEC
 	Shared  bool          `json:",omitempty"` // of a reader
 	Permits int           `json:",omitempty"` // LOCK: not 0: of a reader, and at most so many
+	With    int           `json:",omitempty"` // not 0: one command for so many names, of which each has an event
 	Key     string        `json:",omitempty"` // work: of the set
 	Value   string        `json:",omitempty"` // work: the element
 	Proxy   int           `json:",omitempty"`
@@ -154,7 +155,7 @@ func (h history) until(at instant) (past history) {
 		case e.End > at:
 			past = append(past, &Event{ID: e.ID, Client: e.Client, Op: e.Op, Name: e.Name, Owner: e.Owner, Start: e.Start,
 				TTL: e.TTL, Wait: e.Wait, Session: e.Session, Req: e.Req, Fence: e.Fence, First: e.First, All: e.All, Takes: e.Takes,
-				Open: e.Open, Blind: e.Blind, Tx: e.Tx, Shared: e.Shared, Permits: e.Permits, Key: e.Key, Value: e.Value})
+				Open: e.Open, Blind: e.Blind, Tx: e.Tx, Shared: e.Shared, Permits: e.Permits, With: e.With, Key: e.Key, Value: e.Value})
 		default:
 			past = append(past, e)
 		}

@@ -41,7 +41,7 @@ const (
 var least = map[string]int{
 	"grants": 360, "grants after a wait": 120, "grants of sessions": 60, "renewals": 48, "unlocks": 180, "re-entries": 24,
 	"elements behind fences": 24, "elements behind none": 24, "grants of SET NX": 36, "grants of hashes": 12, "values replaced": 24, "names " + mutexNames: 90, "elements refused by a fence": 1, "faults": 6,
-	"grants of adopted keys": 75, "grants without an end": 8, "grants until a time": 8, "grants of one value": 5, "transactions": 16, "grants of readers": 60,
+	"grants of adopted keys": 75, "grants without an end": 8, "grants until a time": 8, "grants of one value": 5, "transactions": 16, "grants of readers": 60, "grants with others": 10,
 }
 
 // Do runs it and fails the test if anything is wrong. It stops as soon as something is.
@@ -242,6 +242,9 @@ func countGrant(n map[string]int, e *Event, fences map[ownerOf]int64) {
 	}
 	if e.Permits > 0 {
 		n["grants of permits"]++
+	}
+	if e.With > 0 {
+		n["grants with others"]++
 	}
 	if e.Session {
 		n["grants of sessions"]++
