@@ -5,7 +5,7 @@
 --   ARGV[5]  how many keys each name has beside KEYS[3]: 2, of a reader 3
 --   ARGV[6]  how many ms owners that are new to these names are kept out, if not all are granted; 0: they are not
 --   ARGV[7]  since when the owner waits, in us of its proxy's clock: of two who keep others out, who has waited longer does; empty: it
---         keeps nobody out
+--         has not waited
 --   ARGV[8..]  for each name, how many arguments acquire gets from its ARGV[5] on, and these
 --   {1, reply, reply ...}  that of acquire for each name, or {4}: it would have been granted, if all had been
 -- Without the grant of all nothing is written but what acquire writes then, and the intent to have these names.

@@ -66,8 +66,8 @@ func (s *Store) newAcquisitionOfAll(ctx context.Context, r locks.Attempt) (*acqu
 		}
 		a.each, keys, each = append(a.each, one), append(keys, one.keys), append(each, j.Args)
 	}
-	since := "" // else it would be older than all
-	if r.KeepOut > 0 {
+	since := ""
+	if !r.Since.IsZero() { // that would be older than all
 		since = strconv.FormatInt(r.Since.UnixMicro(), 10)
 	}
 	call.Args = s.set.AcquireAll(keys, each, voters.MS(r.KeepOut), since)
