@@ -115,7 +115,7 @@ class Tests:
             async with self.locks.lock_all([c, b], ttl=LONG):
                 self.fail("two have one of them")
         waiting = asyncio.create_task(self.locks.acquire_all([a, b, c], ttl=LONG, wait=LONG, session=True))
-        await until(lambda: self.look.waiting(b), "it is not in line")
+        await until(lambda: self.look.waiting(a) or self.look.waiting(b), "it is not in line")
         valid_until = first.valid_until
         await until(lambda: first.valid_until > valid_until, "it is not renewed")
         self.assertIsNone(self.look.holder(c))

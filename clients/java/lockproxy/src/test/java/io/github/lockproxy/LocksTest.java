@@ -166,7 +166,7 @@ class LocksTest {
         assertEquals(List.of(b, a), List.copyOf(first.fences().keySet()));
         assertNull(locks.tryAcquireAll(List.of(c, b), ONCE));
         var waiting = inBackground(() -> locks.acquireAll(List.of(a, b, c), LONG.withSession(true)));
-        World.until(() -> look.waiting(b) == 1, "it is not in line");
+        World.until(() -> look.waiting(a) + look.waiting(b) == 1, "it is not in line");
         long validUntil = first.validUntil();
         World.until(() -> first.validUntil() > validUntil, "it is not renewed");
         assertEquals(first.owner(), look.holder(a));
