@@ -160,6 +160,7 @@ func TestNoQuorum(t *testing.T) {
 		return err == nil
 	})
 	members[1].Pause()
+	eventually(t, "no member is shown to vote", func() bool { return s.Stats().Voting == 0 })
 	var few *locks.QuorumError
 	for name, err := range map[string]error{
 		"LOCK": func() error {
@@ -167,7 +168,7 @@ func TestNoQuorum(t *testing.T) {
 			return err
 		}(),
 		"RENEW": func() error {
-			_, err := s.Renew(t.Context(), locks.RenewRequest{Key: job, Owner: "a", TTL: time.Second})
+			_, err := s.Renew(t.Context(), locks.RenewRequest{Key: job, Owner: "a", TTL: time.Minute}) // it may be done later
 			return err
 		}(),
 		"UNLOCK": func() error { _, err := s.Unlock(t.Context(), locks.UnlockRequest{Key: job, Owner: "b"}); return err }(),
@@ -178,7 +179,6 @@ func TestNoQuorum(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	eventually(t, "no member is shown to vote", func() bool { return s.Stats().Voting == 0 })
 	members[1].Resume()
 	eventually(t, "it goes on", func() bool {
 		left, err := s.Unlock(t.Context(), locks.UnlockRequest{Key: job, Owner: "a", Fence: g.Fence})

@@ -67,7 +67,7 @@ func TestWaitersAreWoken(t *testing.T) {
 			return err
 		},
 		"RENEW to little": func(g locks.Grant) error {
-			_, err := s[0].Renew(t.Context(), locks.RenewRequest{Key: job, Owner: g.Owner, TTL: 100 * time.Millisecond})
+			_, err := s[0].Renew(t.Context(), locks.RenewRequest{Key: job, Owner: g.Owner, TTL: 3 * time.Second})
 			return err
 		},
 	} {
