@@ -26,8 +26,15 @@ func (s *Set) HandOver(release, acquire ScriptCall, enough func([]Vote) bool) *R
 // maxJoined is how many calls are sent as one command at most: other clients of the node wait so long.
 const maxJoined = 32
 
-// joinable are the scripts whose calls may be sent as one command, by their SHA-1.
-var joinable = map[string]*scripts.Script{scripts.Acquire.SHA1: scripts.Acquire, scripts.Release.SHA1: scripts.Release, scripts.Renew.SHA1: scripts.Renew}
+// joinable is the script with this SHA-1, if its calls may be sent as one command; else nil.
+func joinable(sha1 string) *scripts.Script {
+	for _, s := range [...]*scripts.Script{scripts.Acquire, scripts.Release, scripts.Renew} {
+		if s.SHA1 == sha1 {
+			return s
+		}
+	}
+	return nil
+}
 
 // A command is calls that are sent as one: of the script calls, unless it is a single one.
 type command struct {
@@ -96,7 +103,7 @@ func (j *ScriptCall) about() (name string, script *scripts.Script) {
 	if !j.isScript() {
 		return "", nil
 	}
-	if script = joinable[j.Args[1]]; j.Args[2] == "4" {
+	if script = joinable(j.Args[1]); j.Args[2] == "4" {
 		return j.Args[6], script
 	}
 	return j.Args[3], script
@@ -128,7 +135,7 @@ func (c *command) args() []string {
 		if !ofOther(i) {
 			keys = len(j.keys()) - 1
 		}
-		args = append(args, joinable[j.Args[1]].Name, strconv.Itoa(keys), strconv.Itoa(len(j.own())))
+		args = append(args, joinable(j.Args[1]).Name, strconv.Itoa(keys), strconv.Itoa(len(j.own())))
 		args = append(args, j.own()...)
 	}
 	return args
