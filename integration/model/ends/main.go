@@ -31,7 +31,7 @@ func main() {
 	flag.BoolVar(&c.Partly, "partly", false, "the second hold is on two nodes only")
 	flag.BoolVar(&c.Elsewhere, "elsewhere", false, "proxy 1 has renewed the first hold with the long ttl, and knows of no other")
 	flag.BoolVar(&c.CountEnds, "ends", false, "promise E counts")
-	explore.Main(rulesOf(&c.Rules), c.search)
+	explore.Main(explore.RulesOf(variants, &c.Rules), c.search)
 }
 
 func (c *Config) search(limit int) explore.Result {

@@ -2,43 +2,38 @@ package main
 
 import "github.com/lockproxy/lockproxy/integration/model/explore"
 
-// A variant is the sound rules without one, or with others in its place.
-type variant struct {
-	name, about string
-	take        func(*Rules)
-	breaks      string  // the promise it costs
-	world       *Config // in which that shows; nil: not found yet, or too large for a test
-}
+var without = explore.Without[Rules, Config]
 
-var variants = []variant{
-	{"own-ends", "as it was: LOCK prolongs all holds",
-		func(r *Rules) { r.OwnEnds = false }, "E", reenteringLong()},
-	{"bare-retries", "retries of a release carry the other holds, with the rests of the first sending",
-		func(r *Rules) { r.BareRetries = false }, "E", reentering()},
-	{"trust-hold", "UNLOCK goes by memory if any remembered validity of the grant runs",
-		func(r *Rules) { r.TrustHold = false }, "P4", renewedElsewhere()},
-	{"trust-noted", "the same, but releases that bring the end of the lease forward are noted first",
-		func(r *Rules) { r.TrustHold, r.NoteRelease, r.NodeChecks = false, true, true }, "P4", renewedElsewhere()},
-	{"trust-all", "UNLOCK ALL goes by memory if the validity of one of the holds runs",
-		func(r *Rules) { r.TrustAll = false }, "P4", unlockingAll()},
-	{"note-renewal", "a RENEW may shorten without a note",
-		func(r *Rules) { r.NoteBefore = false }, "P4", shortened()},
-	{"spares-locks", "a RENEW that reads shortens holds of LOCKs under way",
-		func(r *Rules) { r.SparesLocks = false }, "P1", renewingMeanwhile()},
-	{"capped", "the same, but LOCK tells no more than what its proxy remembers of other holds, if a RENEW was asked for meanwhile",
-		func(r *Rules) { r.SparesLocks, r.CapsLocks = false, true }, "P1", renewingMeanwhile()},
-	{"names-maybe", "a RENEW that reads names the holds that a quorum of those it heard has",
-		func(r *Rules) { r.NamesMaybe = false }, "P1", renewingPartly()},
-	{"fresh-notes", "FRESH is sent without a note",
-		func(r *Rules) { r.FreshNotes = false }, "P4", startingAfresh()},
-	{"noted-refuses", "a node with a note of the grant puts it back",
-		func(r *Rules) { r.NotedRefuses = false }, "P6", lapsing()},
-	{"told-votes", "records that were put back count beside a vote that says noted",
-		func(r *Rules) { r.ToldVotes = false }, "P6", lapsing()},
-	{"marks", "holds that were given back are not marked",
-		func(r *Rules) { r.Marks = false }, "P6", renewingTwo()},
-	{"bound-added", "a hold is added with whatever end the message says", func(r *Rules) { r.BoundAdded = false }, "", nil},
-	{"raises", "a RENEW leaves holds that it does not name as they are", func(r *Rules) { r.Raises = false }, "", nil},
+// variants are the sound rules without one.
+var variants = []explore.Variant[Rules, Config]{
+	without("own-ends", "as it was: LOCK prolongs all holds",
+		func(r *Rules) { r.OwnEnds = false }, "E", reenteringLong()),
+	without("bare-retries", "retries of a release carry the other holds, with the rests of the first sending",
+		func(r *Rules) { r.BareRetries = false }, "E", reentering()),
+	without("trust-hold", "UNLOCK goes by memory if any remembered validity of the grant runs",
+		func(r *Rules) { r.TrustHold = false }, "P4", renewedElsewhere()),
+	without("trust-noted", "the same, but releases that bring the end of the lease forward are noted first",
+		func(r *Rules) { r.TrustHold, r.NoteRelease, r.NodeChecks = false, true, true }, "P4", renewedElsewhere()),
+	without("trust-all", "UNLOCK ALL goes by memory if the validity of one of the holds runs",
+		func(r *Rules) { r.TrustAll = false }, "P4", unlockingAll()),
+	without("note-renewal", "a RENEW may shorten without a note",
+		func(r *Rules) { r.NoteBefore = false }, "P4", shortened()),
+	without("spares-locks", "a RENEW that reads shortens holds of LOCKs under way",
+		func(r *Rules) { r.SparesLocks = false }, "P1", renewingMeanwhile()),
+	without("capped", "the same, but LOCK tells no more than what its proxy remembers of other holds, if a RENEW was asked for meanwhile",
+		func(r *Rules) { r.SparesLocks, r.CapsLocks = false, true }, "P1", renewingMeanwhile()),
+	without("names-maybe", "a RENEW that reads names the holds that a quorum of those it heard has",
+		func(r *Rules) { r.NamesMaybe = false }, "P1", renewingPartly()),
+	without("fresh-notes", "FRESH is sent without a note",
+		func(r *Rules) { r.FreshNotes = false }, "P4", startingAfresh()),
+	without("noted-refuses", "a node with a note of the grant puts it back",
+		func(r *Rules) { r.NotedRefuses = false }, "P6", lapsing()),
+	without("told-votes", "records that were put back count beside a vote that says noted",
+		func(r *Rules) { r.ToldVotes = false }, "P6", lapsing()),
+	without("marks", "holds that were given back are not marked",
+		func(r *Rules) { r.Marks = false }, "P6", renewingTwo()),
+	without("bound-added", "a hold is added with whatever end the message says", func(r *Rules) { r.BoundAdded = false }, "", nil),
+	without("raises", "a RENEW leaves holds that it does not name as they are", func(r *Rules) { r.Raises = false }, "", nil),
 }
 
 func sound() *Config {
@@ -122,12 +117,4 @@ func reenteringLong() *Config {
 	c := reentering()
 	c.Second = 2
 	return c
-}
-
-// rulesOf are the rules that a search may do without; taking one away changes r.
-func rulesOf(r *Rules) (all []explore.Rule) {
-	for _, v := range variants {
-		all = append(all, explore.Rule{Name: v.name, About: v.about, Take: func() { v.take(r) }})
-	}
-	return all
 }

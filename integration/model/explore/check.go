@@ -49,3 +49,16 @@ func (r Result) Happened(t *testing.T, steps ...string) {
 		}
 	}
 }
+
+// EachIsNeeded takes each rule away that a search has found to be needed, and wants the promise broken that it keeps. search is given a
+// copy of the variant's world, in whose rules take is to be called.
+func EachIsNeeded[R, C any](t *testing.T, variants []Variant[R, C], search func(t *testing.T, world C, take func(*R)) Result) {
+	for _, v := range variants {
+		if v.World == nil {
+			continue
+		}
+		t.Run(v.Name, func(t *testing.T) {
+			search(t, *v.World, v.Take).Breaks(t, v.Breaks)
+		})
+	}
+}

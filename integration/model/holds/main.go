@@ -15,7 +15,7 @@ func main() {
 	flag.IntVar(&c.Losses, "losses", 0, "how often a node may forget")
 	flag.BoolVar(&c.OneProxy, "oneproxy", false, "the owner never uses the second proxy")
 	flag.BoolVar(&c.NoRival, "norival", false, "nobody else wants the lock")
-	explore.Main(rulesOf(&c.Rules), func(limit int) explore.Result {
+	explore.Main(explore.RulesOf(variants, &c.Rules), func(limit int) explore.Result {
 		if c.Holds < 1 || c.Holds > maxHolds {
 			fmt.Fprintf(os.Stderr, "the search has room for 1 to %d holds\n", maxHolds)
 			os.Exit(2)

@@ -30,32 +30,26 @@ type Config struct {
 	NoRival  bool
 }
 
-// A variant is the sound rules with one taken away or widened, and a small world in
-// which that breaks a promise.
-type variant struct {
-	name, about string
-	take        func(*Rules)
-	breaks      string  // the promise it costs
-	world       *Config // nil: no search found a broken promise
-}
+var without = explore.Without[Rules, Config]
 
-var variants = []variant{
-	{"carry", "as it was: a renewal is applied where all of its holds are",
-		func(r *Rules) { r.Carry = false }, "L", world(3, 0, 0, oneProxy, noRival)},
-	{"any", "the same, but where at least one of its holds is",
-		func(r *Rules) { r.Carry, r.Any = false, true }, "", nil},
-	{"marks", "nothing is remembered of holds that were given back",
-		func(r *Rules) { r.Marks = false }, "W", world(2, 1, 0, noRival)},
-	{"outlive", "marks go with the record",
-		func(r *Rules) { r.Outlive = false }, "", nil},
-	{"told", "records that were put back count like any other",
-		func(r *Rules) { r.Told = false }, "W", world(2, 1, 1, noRival)},
-	{"by-id", "a grant is named by its fence alone",
-		func(r *Rules) { r.ByID = false }, "", nil},
-	{"no-absent", "no mark where the hold was not there",
-		func(r *Rules) { r.NoAbsent = true }, "W", world(2, 0, 0, oneProxy, noRival)},
-	{"no-left", "no mark where the release leaves other holds",
-		func(r *Rules) { r.NoLeft = true }, "W", world(2, 1, 0, oneProxy, noRival)},
+// variants are the sound rules without one.
+var variants = []explore.Variant[Rules, Config]{
+	without("carry", "as it was: a renewal is applied where all of its holds are",
+		func(r *Rules) { r.Carry = false }, "L", world(3, 0, 0, oneProxy, noRival)),
+	without("any", "the same, but where at least one of its holds is",
+		func(r *Rules) { r.Carry, r.Any = false, true }, "", nil),
+	without("marks", "nothing is remembered of holds that were given back",
+		func(r *Rules) { r.Marks = false }, "W", world(2, 1, 0, noRival)),
+	without("outlive", "marks go with the record",
+		func(r *Rules) { r.Outlive = false }, "", nil),
+	without("told", "records that were put back count like any other",
+		func(r *Rules) { r.Told = false }, "W", world(2, 1, 1, noRival)),
+	without("by-id", "a grant is named by its fence alone",
+		func(r *Rules) { r.ByID = false }, "", nil),
+	without("no-absent", "no mark where the hold was not there",
+		func(r *Rules) { r.NoAbsent = true }, "W", world(2, 0, 0, oneProxy, noRival)),
+	without("no-left", "no mark where the release leaves other holds",
+		func(r *Rules) { r.NoLeft = true }, "W", world(2, 1, 0, oneProxy, noRival)),
 }
 
 func world(holds, renewals, losses int, but ...func(*Config)) *Config {
@@ -68,11 +62,3 @@ func world(holds, renewals, losses int, but ...func(*Config)) *Config {
 
 func oneProxy(c *Config) { c.OneProxy = true }
 func noRival(c *Config)  { c.NoRival = true }
-
-// rulesOf are the rules that a search may do without; taking one away changes r.
-func rulesOf(r *Rules) (all []explore.Rule) {
-	for _, v := range variants {
-		all = append(all, explore.Rule{Name: v.name, About: v.about, Take: func() { v.take(r) }})
-	}
-	return all
-}

@@ -55,75 +55,70 @@ type Config struct {
 	locks []lock
 }
 
-// A variant is the sound rules without one.
-type variant struct {
-	name, about string
-	take        func(*Rules)
-	breaks      string  // the promise it costs
-	world       *Config // in which that shows; nil: no search found one
-}
+var without = explore.Without[Rules, Config]
 
-var variants = []variant{
-	{"seat-bar", "a node gives a seat that is another owner's",
-		func(r *Rules) { r.SeatBar = false }, "S", world("pp")},
-	{"writers-bar", "a node grants a permit beside another owner's writer",
-		func(r *Rules) { r.WritersBar = false }, "P", world("pw")},
-	{"readers-bar", "a node lets a writer in beside another owner's permit",
-		func(r *Rules) { r.ReadersBar = false }, "P", world("pw")},
-	{"majority", "a permit needs one node",
-		func(r *Rules) { r.Majority = false }, "S", world("pp")},
-	{"settle", "a permit is told before a quorum has stored its fence",
-		func(r *Rules) { r.Settle = false }, "F", world("pq", behind)},
-	{"same-seat", "a node takes over the fence of a LOCK that proposed another seat, and so that seat, if it is free",
-		func(r *Rules) { r.SameSeat = false }, "S", world("gp")},
-	{"entry-seat", "a LOCK is told the grant of its owner that a quorum has in several seats",
-		func(r *Rules) { r.EntrySeat = false }, "S", world("tp")},
-	{"seated", "a LOCK that asks for a permit is told a grant without a seat",
-		func(r *Rules) { r.Seated = false }, "K", world("x")},
-	{"above", "a permit has the fence of the name as it stands",
-		func(r *Rules) { r.Above = false }, "F", world("pp")},
-	{"raise", "a permit's number does not become the name's counter",
-		func(r *Rules) { r.Raise = false }, "F1", world("pw")},
-	{"settle-raise", "nor does its fence, where it is stored afterwards",
-		func(r *Rules) { r.SettleRaise = false }, "F1", world("pww")},
-	{"beside-lock", "an undo forgets a writer's fence also if its owner was granted a permit since",
-		func(r *Rules) { r.BesideLock = false }, "F1", world("mw")},
-	{"beside-settle", "or if a permit's fence was stored since",
-		func(r *Rules) { r.BesideSet = false }, "F1", world("mw")},
-	{"release", "a release of a permit leaves nothing behind",
-		func(r *Rules) { r.Release = false }, "Z", world("h", renewing)},
-	{"back-seat", "a permit is put back also where its seat is another owner's",
-		func(r *Rules) { r.BackSeat = false }, "S", world("hp", renewing)},
-	{"back-index", "a permit is put back, and the seat stays whose it was",
-		func(r *Rules) { r.BackIndex = false }, "S", world("hp", renewing)},
-	{"back-writer", "a permit is put back beside another writer",
-		func(r *Rules) { r.BackWriter = false }, "P", world("hw", renewing)},
-	{"back-readers", "a writer is put back beside another owner's permit",
-		func(r *Rules) { r.BackReaders = false }, "P", world("pw", renewing)},
-	{"back-name", "a permit is put back also where a later fence of the name was seen",
-		func(r *Rules) { r.BackName = false }, "", nil},
-	{"back-own", "or of its sub-name",
-		func(r *Rules) { r.BackOwn = false }, "Z", world("h", renewing)},
-	{"renew-grant", "a renewal prolongs another grant with the same fence",
-		func(r *Rules) { r.RenewGrant = false }, "", nil},
-	{"in-time", "a renewal is told also if the validity before has ended",
-		func(r *Rules) { r.InTime = false }, "", nil},
-	{"back-late", "a permit is put back also where a later fence of the name was seen, and a renewal is told also if the validity before has ended",
-		func(r *Rules) { r.BackName, r.InTime = false, false }, "R", world("hp", renewing)},
-	{"drop-lapsed", "a record that has lapsed stays where its seat is given to another",
-		func(r *Rules) { r.DropLapsed = false }, "", nil},
-	{"index-own", "who gives a seat back takes it out of the index, whoever that names",
-		func(r *Rules) { r.IndexOwn = false }, "", nil},
-	{"revived-index", "this too, and a record that has lapsed stays where its seat is given to another",
-		func(r *Rules) { r.IndexOwn, r.DropLapsed = false, false }, "S", world("hpp", stepping)},
-	{"look-again", "an owner whose record a node has enters whatever else it has",
-		func(r *Rules) { r.LookAgain = false }, "P", world("cw", stepping)},
-	{"revived", "this too, and a record that has lapsed stays where its seat is given to another",
-		func(r *Rules) { r.DropLapsed, r.LookAgain = false, false }, "S", world("cp", stepping)},
-	{"quarantine", "a node that forgot votes at once",
-		func(r *Rules) { r.Quarantine = false }, "S", world("pp", losing)},
-	{"floor", "and without its floor",
-		func(r *Rules) { r.Floor = false }, "F", world("pp", losing)},
+// variants are the sound rules without one.
+var variants = []explore.Variant[Rules, Config]{
+	without("seat-bar", "a node gives a seat that is another owner's",
+		func(r *Rules) { r.SeatBar = false }, "S", world("pp")),
+	without("writers-bar", "a node grants a permit beside another owner's writer",
+		func(r *Rules) { r.WritersBar = false }, "P", world("pw")),
+	without("readers-bar", "a node lets a writer in beside another owner's permit",
+		func(r *Rules) { r.ReadersBar = false }, "P", world("pw")),
+	without("majority", "a permit needs one node",
+		func(r *Rules) { r.Majority = false }, "S", world("pp")),
+	without("settle", "a permit is told before a quorum has stored its fence",
+		func(r *Rules) { r.Settle = false }, "F", world("pq", behind)),
+	without("same-seat", "a node takes over the fence of a LOCK that proposed another seat, and so that seat, if it is free",
+		func(r *Rules) { r.SameSeat = false }, "S", world("gp")),
+	without("entry-seat", "a LOCK is told the grant of its owner that a quorum has in several seats",
+		func(r *Rules) { r.EntrySeat = false }, "S", world("tp")),
+	without("seated", "a LOCK that asks for a permit is told a grant without a seat",
+		func(r *Rules) { r.Seated = false }, "K", world("x")),
+	without("above", "a permit has the fence of the name as it stands",
+		func(r *Rules) { r.Above = false }, "F", world("pp")),
+	without("raise", "a permit's number does not become the name's counter",
+		func(r *Rules) { r.Raise = false }, "F1", world("pw")),
+	without("settle-raise", "nor does its fence, where it is stored afterwards",
+		func(r *Rules) { r.SettleRaise = false }, "F1", world("pww")),
+	without("beside-lock", "an undo forgets a writer's fence also if its owner was granted a permit since",
+		func(r *Rules) { r.BesideLock = false }, "F1", world("mw")),
+	without("beside-settle", "or if a permit's fence was stored since",
+		func(r *Rules) { r.BesideSet = false }, "F1", world("mw")),
+	without("release", "a release of a permit leaves nothing behind",
+		func(r *Rules) { r.Release = false }, "Z", world("h", renewing)),
+	without("back-seat", "a permit is put back also where its seat is another owner's",
+		func(r *Rules) { r.BackSeat = false }, "S", world("hp", renewing)),
+	without("back-index", "a permit is put back, and the seat stays whose it was",
+		func(r *Rules) { r.BackIndex = false }, "S", world("hp", renewing)),
+	without("back-writer", "a permit is put back beside another writer",
+		func(r *Rules) { r.BackWriter = false }, "P", world("hw", renewing)),
+	without("back-readers", "a writer is put back beside another owner's permit",
+		func(r *Rules) { r.BackReaders = false }, "P", world("pw", renewing)),
+	without("back-name", "a permit is put back also where a later fence of the name was seen",
+		func(r *Rules) { r.BackName = false }, "", nil),
+	without("back-own", "or of its sub-name",
+		func(r *Rules) { r.BackOwn = false }, "Z", world("h", renewing)),
+	without("renew-grant", "a renewal prolongs another grant with the same fence",
+		func(r *Rules) { r.RenewGrant = false }, "", nil),
+	without("in-time", "a renewal is told also if the validity before has ended",
+		func(r *Rules) { r.InTime = false }, "", nil),
+	without("back-late", "a permit is put back also where a later fence of the name was seen, and a renewal is told also if the validity before has ended",
+		func(r *Rules) { r.BackName, r.InTime = false, false }, "R", world("hp", renewing)),
+	without("drop-lapsed", "a record that has lapsed stays where its seat is given to another",
+		func(r *Rules) { r.DropLapsed = false }, "", nil),
+	without("index-own", "who gives a seat back takes it out of the index, whoever that names",
+		func(r *Rules) { r.IndexOwn = false }, "", nil),
+	without("revived-index", "this too, and a record that has lapsed stays where its seat is given to another",
+		func(r *Rules) { r.IndexOwn, r.DropLapsed = false, false }, "S", world("hpp", stepping)),
+	without("look-again", "an owner whose record a node has enters whatever else it has",
+		func(r *Rules) { r.LookAgain = false }, "P", world("cw", stepping)),
+	without("revived", "this too, and a record that has lapsed stays where its seat is given to another",
+		func(r *Rules) { r.DropLapsed, r.LookAgain = false, false }, "S", world("cp", stepping)),
+	without("quarantine", "a node that forgot votes at once",
+		func(r *Rules) { r.Quarantine = false }, "S", world("pp", losing)),
+	without("floor", "and without its floor",
+		func(r *Rules) { r.Floor = false }, "F", world("pp", losing)),
 }
 
 // world is a small one with these kinds of owners.
@@ -141,11 +136,3 @@ func renewing(c *Config) { c.Renewals, c.TTL = 1, 2 }
 func behind(c *Config)   { c.Ahead = true }
 func lossy(c *Config)    { c.Lossy = true }
 func drifting(c *Config) { c.TTL, c.Drift = 2, 1 }
-
-// rulesOf are the rules that a search may do without; taking one away changes r.
-func rulesOf(r *Rules) (all []explore.Rule) {
-	for _, v := range variants {
-		all = append(all, explore.Rule{Name: v.name, About: v.about, Take: func() { v.take(r) }})
-	}
-	return all
-}

@@ -18,7 +18,7 @@ func main() {
 	flag.BoolVar(&c.Lossy, "lossy", false, "votes may be lost")
 	flag.BoolVar(&c.Ahead, "ahead", false, "a node has not seen the name, and has stored a larger fence of another one")
 	flag.BoolVar(&c.Intents, "intents", false, "writers that readers refuse leave intents")
-	explore.Main(rulesOf(&c.Rules), c.search)
+	explore.Main(explore.RulesOf(variants, &c.Rules), c.search)
 }
 
 func (c *Config) search(limit int) explore.Result {

@@ -49,61 +49,56 @@ type Config struct {
 	locks []lock
 }
 
-// A variant is the sound rules without one.
-type variant struct {
-	name, about string
-	take        func(*Rules)
-	breaks      string  // the promise it costs
-	world       *Config // in which that shows; nil: no search found one
-}
+var without = explore.Without[Rules, Config]
 
-var variants = []variant{
-	{"readers-bar", "a node lets a writer in beside another owner's readers",
-		func(r *Rules) { r.ReadersBar = false }, "P1", world("rw")},
-	{"writers-bar", "a node lets a reader in beside another owner's writer",
-		func(r *Rules) { r.WritersBar = false }, "P1", world("rw")},
-	{"majority", "a reader needs one node",
-		func(r *Rules) { r.Majority = false }, "P1", world("rw")},
-	{"settle", "a reader is told before a quorum has stored its fence",
-		func(r *Rules) { r.Settle = false }, "F1", world("rww")},
-	{"own", "a reader's number is the name's counter alone",
-		func(r *Rules) { r.Own = false }, "F3", world("a")},
-	{"raise", "a reader's larger number does not become the name's counter",
-		func(r *Rules) { r.Raise = false }, "F1", world("aw")},
-	{"settle-raises", "nor does its fence, where it is stored afterwards",
-		func(r *Rules) { r.SettleRaises = false }, "F1", world("rww")},
-	{"first", "a node without a counter of the name gives the largest fence that it has",
-		func(r *Rules) { r.First = false }, "", nil},
-	{"above-floor", "a node that forgot gives its floor",
-		func(r *Rules) { r.AboveFloor = false }, "F3", world("ho", renewing, losing)},
-	{"beside-lock", "an undo forgets a writer's fence also if its owner was let in as a reader since",
-		func(r *Rules) { r.BesideLock = false }, "F1", world("bw")},
-	{"beside-settle", "or if a reader's fence was stored since",
-		func(r *Rules) { r.BesideSettle = false }, "F1", world("bw")},
-	{"release-raises", "a reader's release leaves nothing behind",
-		func(r *Rules) { r.ReleaseRaises = false }, "Z", world("h", renewing)},
-	{"back-readers", "a writer is put back beside other readers",
-		func(r *Rules) { r.BackReaders = false }, "P1", world("rw", renewing)},
-	{"back-counter", "a writer is put back also where a later fence was seen",
-		func(r *Rules) { r.BackCounter = false }, "Z", world("hw", renewing)},
-	{"back-writer", "a reader is put back beside another writer",
-		func(r *Rules) { r.BackWriter = false }, "", nil},
-	{"back-name", "a reader is put back also where a later fence of the name was seen",
-		func(r *Rules) { r.BackName = false }, "", nil},
-	{"back-own", "or of its sub-name",
-		func(r *Rules) { r.BackOwn = false }, "Z", world("h", renewing)},
-	{"back-raises", "the name's counter stays where a reader is put back",
-		func(r *Rules) { r.BackRaises = false }, "", nil},
-	{"back-any", "a reader is put back also there and beside another writer",
-		func(r *Rules) { r.BackName, r.BackWriter = false, false }, "P1", world("hw", renewing)},
-	{"back-late", "a reader is put back also where a later fence of the name was seen, and a renewal is told also if the validity before has ended",
-		func(r *Rules) { r.BackName, r.InTime = false, false }, "F2", world("hw", renewing)},
-	{"in-time", "a renewal is told also if the validity before has ended",
-		func(r *Rules) { r.InTime = false }, "", nil},
-	{"quarantine", "a node that forgot votes at once",
-		func(r *Rules) { r.Quarantine = false }, "P1", world("rw", losing)},
-	{"floor", "and without its floor",
-		func(r *Rules) { r.Floor = false }, "F2", world("rw", losing)},
+// variants are the sound rules without one.
+var variants = []explore.Variant[Rules, Config]{
+	without("readers-bar", "a node lets a writer in beside another owner's readers",
+		func(r *Rules) { r.ReadersBar = false }, "P1", world("rw")),
+	without("writers-bar", "a node lets a reader in beside another owner's writer",
+		func(r *Rules) { r.WritersBar = false }, "P1", world("rw")),
+	without("majority", "a reader needs one node",
+		func(r *Rules) { r.Majority = false }, "P1", world("rw")),
+	without("settle", "a reader is told before a quorum has stored its fence",
+		func(r *Rules) { r.Settle = false }, "F1", world("rww")),
+	without("own", "a reader's number is the name's counter alone",
+		func(r *Rules) { r.Own = false }, "F3", world("a")),
+	without("raise", "a reader's larger number does not become the name's counter",
+		func(r *Rules) { r.Raise = false }, "F1", world("aw")),
+	without("settle-raises", "nor does its fence, where it is stored afterwards",
+		func(r *Rules) { r.SettleRaises = false }, "F1", world("rww")),
+	without("first", "a node without a counter of the name gives the largest fence that it has",
+		func(r *Rules) { r.First = false }, "", nil),
+	without("above-floor", "a node that forgot gives its floor",
+		func(r *Rules) { r.AboveFloor = false }, "F3", world("ho", renewing, losing)),
+	without("beside-lock", "an undo forgets a writer's fence also if its owner was let in as a reader since",
+		func(r *Rules) { r.BesideLock = false }, "F1", world("bw")),
+	without("beside-settle", "or if a reader's fence was stored since",
+		func(r *Rules) { r.BesideSettle = false }, "F1", world("bw")),
+	without("release-raises", "a reader's release leaves nothing behind",
+		func(r *Rules) { r.ReleaseRaises = false }, "Z", world("h", renewing)),
+	without("back-readers", "a writer is put back beside other readers",
+		func(r *Rules) { r.BackReaders = false }, "P1", world("rw", renewing)),
+	without("back-counter", "a writer is put back also where a later fence was seen",
+		func(r *Rules) { r.BackCounter = false }, "Z", world("hw", renewing)),
+	without("back-writer", "a reader is put back beside another writer",
+		func(r *Rules) { r.BackWriter = false }, "", nil),
+	without("back-name", "a reader is put back also where a later fence of the name was seen",
+		func(r *Rules) { r.BackName = false }, "", nil),
+	without("back-own", "or of its sub-name",
+		func(r *Rules) { r.BackOwn = false }, "Z", world("h", renewing)),
+	without("back-raises", "the name's counter stays where a reader is put back",
+		func(r *Rules) { r.BackRaises = false }, "", nil),
+	without("back-any", "a reader is put back also there and beside another writer",
+		func(r *Rules) { r.BackName, r.BackWriter = false, false }, "P1", world("hw", renewing)),
+	without("back-late", "a reader is put back also where a later fence of the name was seen, and a renewal is told also if the validity before has ended",
+		func(r *Rules) { r.BackName, r.InTime = false, false }, "F2", world("hw", renewing)),
+	without("in-time", "a renewal is told also if the validity before has ended",
+		func(r *Rules) { r.InTime = false }, "", nil),
+	without("quarantine", "a node that forgot votes at once",
+		func(r *Rules) { r.Quarantine = false }, "P1", world("rw", losing)),
+	without("floor", "and without its floor",
+		func(r *Rules) { r.Floor = false }, "F2", world("rw", losing)),
 }
 
 // world is a small one with these kinds of owners.
@@ -121,11 +116,3 @@ func behind(c *Config)    { c.Ahead = true }
 func lossy(c *Config)     { c.Lossy = true }
 func intending(c *Config) { c.Intents = true }
 func drifting(c *Config)  { c.TTL, c.Drift = 2, 1 }
-
-// rulesOf are the rules that a search may do without; taking one away changes r.
-func rulesOf(r *Rules) (all []explore.Rule) {
-	for _, v := range variants {
-		all = append(all, explore.Rule{Name: v.name, About: v.about, Take: func() { v.take(r) }})
-	}
-	return all
-}

@@ -22,7 +22,7 @@ func main() {
 	flag.BoolVar(&c.Everywhere, "everywhere", false, "the grant is on all nodes")
 	flag.BoolVar(&c.Dup, "dup", false, "acquisitions may be executed repeatedly")
 	flag.BoolVar(&c.AtOnce, "atonce", false, "notes are made in one step with the sending: a smaller search")
-	explore.Main(rulesOf(&c.Rules), c.search)
+	explore.Main(explore.RulesOf(variants, &c.Rules), c.search)
 }
 
 func (c *Config) search(limit int) explore.Result {

@@ -37,15 +37,8 @@ func TestSoundRulesHold(t *testing.T) {
 }
 
 func TestEachRuleIsNeeded(t *testing.T) {
-	for _, v := range variants {
-		if v.world == nil {
-			continue
-		}
-		t.Run(v.name, func(t *testing.T) {
-			c := *v.world
-			v.take(&c.Rules)
-			res := search(t, &c)
-			res.Breaks(t, v.breaks)
-		})
-	}
+	explore.EachIsNeeded(t, variants, func(t *testing.T, c Config, take func(*Rules)) explore.Result {
+		take(&c.Rules)
+		return search(t, &c)
+	})
 }

@@ -2,41 +2,36 @@ package main
 
 import "github.com/lockproxy/lockproxy/integration/model/explore"
 
-// A variant is the sound rules without one.
-type variant struct {
-	name, about string
-	take        func(*Rules)
-	breaks      string  // the promise it costs
-	world       *Config // in which that shows; nil: no search found one
-}
+var without = explore.Without[Rules, Config]
 
-var variants = []variant{
-	{"notes", "a replacement is sent without a note",
-		func(r *Rules) { r.Notes = false }, "P4", unlockingBeside()},
-	{"only-there", "a node where the name is free grants a replacement",
-		func(r *Rules) { r.OnlyThere = false }, "P5", twice()},
-	{"exact", "a node drops whatever grant is there",
-		func(r *Rules) { r.Exact = false }, "P1", beside()},
-	{"told", "records that were put back count beside a vote that says noted",
-		func(r *Rules) { r.Told = false }, "P6", renewing()},
-	{"quarantine", "nodes that forgot vote",
-		func(r *Rules) { r.VotesOnly = false }, "P1", forgetting()},
-	{"once", "an UNLOCK that must not have been done before is like any other",
-		func(r *Rules) { r.Once = false }, "", nil},
-	{"forgets", "a node neither notes nor marks what it drops",
-		func(r *Rules) { r.Marks, r.NotesDrop = false, false }, "P5", unlockingOnce()},
-	{"in-time", "an UNLOCK that goes by memory may be answered when that validity has ended",
-		func(r *Rules) { r.InTime = false }, "P4", unlockingForgotten()},
-	{"notes-drop", "a node does not note what it drops",
-		func(r *Rules) { r.NotesDrop = false }, "", nil},
-	{"marks", "the hold that is dropped is not marked",
-		func(r *Rules) { r.Marks = false }, "", nil},
-	{"bounds", "a RENEW is told when the validity has ended",
-		func(r *Rules) { r.Bounds = false }, "", nil},
-	{"guard", "a renewal puts the grant back also where a later fence was seen",
-		func(r *Rules) { r.Guard = false }, "", nil},
-	{"refuses", "a node with a note puts the grant back",
-		func(r *Rules) { r.Refuses = false }, "", nil},
+// variants are the sound rules without one.
+var variants = []explore.Variant[Rules, Config]{
+	without("notes", "a replacement is sent without a note",
+		func(r *Rules) { r.Notes = false }, "P4", unlockingBeside()),
+	without("only-there", "a node where the name is free grants a replacement",
+		func(r *Rules) { r.OnlyThere = false }, "P5", twice()),
+	without("exact", "a node drops whatever grant is there",
+		func(r *Rules) { r.Exact = false }, "P1", beside()),
+	without("told", "records that were put back count beside a vote that says noted",
+		func(r *Rules) { r.Told = false }, "P6", renewing()),
+	without("quarantine", "nodes that forgot vote",
+		func(r *Rules) { r.VotesOnly = false }, "P1", forgetting()),
+	without("once", "an UNLOCK that must not have been done before is like any other",
+		func(r *Rules) { r.Once = false }, "", nil),
+	without("forgets", "a node neither notes nor marks what it drops",
+		func(r *Rules) { r.Marks, r.NotesDrop = false, false }, "P5", unlockingOnce()),
+	without("in-time", "an UNLOCK that goes by memory may be answered when that validity has ended",
+		func(r *Rules) { r.InTime = false }, "P4", unlockingForgotten()),
+	without("notes-drop", "a node does not note what it drops",
+		func(r *Rules) { r.NotesDrop = false }, "", nil),
+	without("marks", "the hold that is dropped is not marked",
+		func(r *Rules) { r.Marks = false }, "", nil),
+	without("bounds", "a RENEW is told when the validity has ended",
+		func(r *Rules) { r.Bounds = false }, "", nil),
+	without("guard", "a renewal puts the grant back also where a later fence was seen",
+		func(r *Rules) { r.Guard = false }, "", nil),
+	without("refuses", "a node with a note puts the grant back",
+		func(r *Rules) { r.Refuses = false }, "", nil),
 }
 
 func sound() *Config {
@@ -104,12 +99,4 @@ func forgetting() *Config {
 	c := sound()
 	c.Losses, c.Rival = 1, true
 	return c
-}
-
-// rulesOf are the rules that a search may do without; taking one away changes r.
-func rulesOf(r *Rules) (all []explore.Rule) {
-	for _, v := range variants {
-		all = append(all, explore.Rule{Name: v.name, About: v.about, Take: func() { v.take(r) }})
-	}
-	return all
 }

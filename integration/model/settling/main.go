@@ -38,7 +38,7 @@ func main() {
 	flag.BoolVar(&c.Behind, "behind", false, "each LOCK proposes less than the one before")
 	flag.BoolVar(&c.Old, "old", false, "the name was granted once, and its counters are gone")
 	flag.BoolVar(&c.Out, "out", false, "one node gets no messages: L is not looked at")
-	explore.Main(rulesOf(&c.Rules), c.search)
+	explore.Main(explore.RulesOf(variants, &c.Rules), c.search)
 }
 
 func (c *Config) search(limit int) explore.Result {

@@ -2,35 +2,30 @@ package main
 
 import "github.com/lockproxy/lockproxy/integration/model/explore"
 
-// A variant is the sound rules without one.
-type variant struct {
-	name, about string
-	take        func(*Rules)
-	breaks      string  // the promise it costs
-	world       *Config // in which that shows; nil: no search found one
-}
+var without = explore.Without[Rules, Config]
 
-var variants = []variant{
-	{"lower", "a node with a larger fence keeps it",
-		func(r *Rules) { r.Lower = false }, "L", late()},
-	{"earlier", "it takes over a smaller one also if it has seen a larger one before",
-		func(r *Rules) { r.Earlier = false }, "V", lapsing()},
-	{"own", "it does so in a record that another LOCK numbered",
-		func(r *Rules) { r.Own = false }, "L", entering()},
-	{"counter", "its counter stays",
-		func(r *Rules) { r.Counter = false }, "L", givingBack()},
-	{"forget", "an undo leaves the fence",
-		func(r *Rules) { r.Forget = false }, "L", rivals()},
-	{"alone", "it forgets the fence of a record that was entered again",
-		func(r *Rules) { r.Alone = false }, "F", undoing()},
-	{"expired", "a counter stays where there was none",
-		func(r *Rules) { r.Expired = false }, "F", old()},
-	{"carried", "a grant is told before a quorum has its fence",
-		func(r *Rules) { r.Carried = false }, "F", undoing()},
-	{"floor", "a node takes over a smaller fence also if it may have forgotten a larger one",
-		func(r *Rules) { r.Floor = false }, "", nil},
-	{"same", "a counter that is not the record's fence is set as well",
-		func(r *Rules) { r.Same = false }, "", nil},
+// variants are the sound rules without one.
+var variants = []explore.Variant[Rules, Config]{
+	without("lower", "a node with a larger fence keeps it",
+		func(r *Rules) { r.Lower = false }, "L", late()),
+	without("earlier", "it takes over a smaller one also if it has seen a larger one before",
+		func(r *Rules) { r.Earlier = false }, "V", lapsing()),
+	without("own", "it does so in a record that another LOCK numbered",
+		func(r *Rules) { r.Own = false }, "L", entering()),
+	without("counter", "its counter stays",
+		func(r *Rules) { r.Counter = false }, "L", givingBack()),
+	without("forget", "an undo leaves the fence",
+		func(r *Rules) { r.Forget = false }, "L", rivals()),
+	without("alone", "it forgets the fence of a record that was entered again",
+		func(r *Rules) { r.Alone = false }, "F", undoing()),
+	without("expired", "a counter stays where there was none",
+		func(r *Rules) { r.Expired = false }, "F", old()),
+	without("carried", "a grant is told before a quorum has its fence",
+		func(r *Rules) { r.Carried = false }, "F", undoing()),
+	without("floor", "a node takes over a smaller fence also if it may have forgotten a larger one",
+		func(r *Rules) { r.Floor = false }, "", nil),
+	without("same", "a counter that is not the record's fence is set as well",
+		func(r *Rules) { r.Same = false }, "", nil),
 }
 
 func sound() *Config { return &Config{Rules: soundRules()} }
@@ -88,12 +83,4 @@ func old() *Config {
 func (c *Config) with(more func(c *Config)) *Config {
 	more(c)
 	return c
-}
-
-// rulesOf are the rules that a search may do without; taking one away changes r.
-func rulesOf(r *Rules) (all []explore.Rule) {
-	for _, v := range variants {
-		all = append(all, explore.Rule{Name: v.name, About: v.about, Take: func() { v.take(r) }})
-	}
-	return all
 }

@@ -18,7 +18,7 @@ func main() {
 	flag.BoolVar(&c.Lossy, "lossy", false, "votes may be lost")
 	flag.IntVar(&c.Dups, "dups", 0, "how often the message of a LOCK may be executed again")
 	flag.BoolVar(&c.Ahead, "ahead", false, "a node has not seen the names, and has stored a larger fence of another one")
-	explore.Main(rulesOf(&c.Rules), c.search)
+	explore.Main(explore.RulesOf(variants, &c.Rules), c.search)
 }
 
 func (c *Config) search(limit int) explore.Result {

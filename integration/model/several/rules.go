@@ -40,43 +40,38 @@ type Config struct {
 	locks []lock
 }
 
-// A variant is the sound rules without one.
-type variant struct {
-	name, about string
-	take        func(*Rules)
-	breaks      string  // the promise it costs
-	world       *Config // in which that shows; nil: no search found one
-}
+var without = explore.Without[Rules, Config]
 
-var variants = []variant{
-	{"all", "a node grants what it can, and the names are counted one by one",
-		func(r *Rules) { r.All = false }, "M", world("Aab")},
-	{"looked", "a node writes a name before it has looked at the others",
-		func(r *Rules) { r.Looked = false }, "N", world("Ab")},
-	{"withheld-yes", "a vote that is withheld counts as a yes",
-		func(r *Rules) { r.WithheldYes = false }, "G", world("Ab")},
-	{"withheld-no", "a vote that is withheld counts as a no",
-		func(r *Rules) { r.WithheldNo = false }, "T", world("Ab")},
-	{"one-owner", "nodes that name different owners make up a quorum that says held",
-		func(r *Rules) { r.OneOwner = false }, "T", world("Aab")},
-	{"each-quorum", "only the first name needs a quorum",
-		func(r *Rules) { r.EachQuorum = false }, "G", world("Ab")},
-	{"each-settled", "only the first name's fence is stored by a quorum",
-		func(r *Rules) { r.EachSettled = false }, "G", world("A", behind)},
-	{"own-fences", "all names are told the largest fence of any of them",
-		func(r *Rules) { r.OwnFences = false }, "G", world("Ab")},
-	{"own-ids", "all names have one hold id",
-		func(r *Rules) { r.OwnIDs = false }, "L", world("H", renewing)},
-	{"smallest", "the validity is that of the name with the largest",
-		func(r *Rules) { r.Smallest = false }, "G", world("Sb", longer)},
-	{"each-undone", "an undo is of the first name only",
-		func(r *Rules) { r.EachUndone = false }, "N", world("Ab")},
-	{"own-undone", "an undo frees a name, whatever else its owner has of it",
-		func(r *Rules) { r.OwnUndone = false }, "X", world("eb")},
-	{"quarantine", "a node that forgot votes at once",
-		func(r *Rules) { r.Quarantine = false }, "X", world("Hb", losing)},
-	{"floor", "and without its floor",
-		func(r *Rules) { r.Floor = false }, "F", world("Ab", losing)},
+// variants are the sound rules without one.
+var variants = []explore.Variant[Rules, Config]{
+	without("all", "a node grants what it can, and the names are counted one by one",
+		func(r *Rules) { r.All = false }, "M", world("Aab")),
+	without("looked", "a node writes a name before it has looked at the others",
+		func(r *Rules) { r.Looked = false }, "N", world("Ab")),
+	without("withheld-yes", "a vote that is withheld counts as a yes",
+		func(r *Rules) { r.WithheldYes = false }, "G", world("Ab")),
+	without("withheld-no", "a vote that is withheld counts as a no",
+		func(r *Rules) { r.WithheldNo = false }, "T", world("Ab")),
+	without("one-owner", "nodes that name different owners make up a quorum that says held",
+		func(r *Rules) { r.OneOwner = false }, "T", world("Aab")),
+	without("each-quorum", "only the first name needs a quorum",
+		func(r *Rules) { r.EachQuorum = false }, "G", world("Ab")),
+	without("each-settled", "only the first name's fence is stored by a quorum",
+		func(r *Rules) { r.EachSettled = false }, "G", world("A", behind)),
+	without("own-fences", "all names are told the largest fence of any of them",
+		func(r *Rules) { r.OwnFences = false }, "G", world("Ab")),
+	without("own-ids", "all names have one hold id",
+		func(r *Rules) { r.OwnIDs = false }, "L", world("H", renewing)),
+	without("smallest", "the validity is that of the name with the largest",
+		func(r *Rules) { r.Smallest = false }, "G", world("Sb", longer)),
+	without("each-undone", "an undo is of the first name only",
+		func(r *Rules) { r.EachUndone = false }, "N", world("Ab")),
+	without("own-undone", "an undo frees a name, whatever else its owner has of it",
+		func(r *Rules) { r.OwnUndone = false }, "X", world("eb")),
+	without("quarantine", "a node that forgot votes at once",
+		func(r *Rules) { r.Quarantine = false }, "X", world("Hb", losing)),
+	without("floor", "and without its floor",
+		func(r *Rules) { r.Floor = false }, "F", world("Ab", losing)),
 }
 
 // world is a small one with these kinds of owners.
@@ -95,11 +90,3 @@ func behind(c *Config)   { c.Ahead = true }
 func lossy(c *Config)    { c.Lossy = true }
 func twice(c *Config)    { c.Dups = 1 }
 func drifting(c *Config) { c.TTL, c.Drift = 2, 1 }
-
-// rulesOf are the rules that a search may do without; taking one away changes r.
-func rulesOf(r *Rules) (all []explore.Rule) {
-	for _, v := range variants {
-		all = append(all, explore.Rule{Name: v.name, About: v.about, Take: func() { v.take(r) }})
-	}
-	return all
-}
