@@ -184,7 +184,7 @@ func (s *Store) acquireDecides(v []voters.Vote) bool {
 func (s *Store) awaitAcquire(ctx context.Context, a *acquisition, round *voters.Round) (locks.Decision, error) {
 	defer s.inflight.End(a.holder, a.id)
 	if err := round.Wait(ctx, s.set.Opts.Timeouts(a.TTL)); err != nil {
-		s.set.Ended(round, s.abandon(a, round), voters.EndCanceled)
+		s.set.Ended(round, s.abandon(round, a), voters.EndCanceled)
 		return locks.Decision{}, err
 	}
 	return s.decide(ctx, a, round)
@@ -202,23 +202,23 @@ func (s *Store) decide(ctx context.Context, a *acquisition, round *voters.Round)
 	case tally.Granted:
 		return s.grant(ctx, a, round, t)
 	case tally.Held:
-		votes := s.abandon(a, round)
+		votes := s.abandon(round, a)
 		s.set.Ended(round, votes, voters.EndHeld)
 		return s.refused(a, t, votes)
 	case tally.Full:
-		s.set.Ended(round, s.abandon(a, round), voters.EndHeld)
+		s.set.Ended(round, s.abandon(round, a), voters.EndHeld)
 		return locks.Decision{}, &locks.HoldsError{Max: locks.MaxHolds}
 	case tally.Ended:
-		s.set.Ended(round, s.abandon(a, round), voters.EndRepeat)
+		s.set.Ended(round, s.abandon(round, a), voters.EndRepeat)
 		s.counters.repeats.Add(1)
 		return locks.Decision{Granted: true, Grant: locks.Grant{Key: a.Key, Owner: a.Owner, Fence: t.Fence, Hold: a.id}}, nil
 	case tally.Split:
 		s.counters.splits.Add(1)
-		votes := s.abandon(a, round)
+		votes := s.abandon(round, a)
 		s.set.Ended(round, votes, voters.EndSplit)
 		return locks.Decision{}, s.splitOn(a, votes)
 	}
-	votes := s.abandon(a, round)
+	votes := s.abandon(round, a)
 	s.set.Ended(round, votes, voters.EndNoQuorum)
 	return locks.Decision{}, s.lockError(a.Name, votes)
 }
@@ -369,15 +369,17 @@ func (s *Store) complete(a *acquisition, i int, v *voters.Vote, fence int64) {
 	}
 }
 
-// abandon ends an acquisition's round, and undoes the acquisition on every node that has granted it, may have or
-// still may. It returns the votes.
-func (s *Store) abandon(a *acquisition, round *voters.Round) []voters.Vote {
-	s.inflight.End(a.holder, a.id)
+// abandon ends the round of an acquisition, or of those that were asked for in one call, and undoes them on every node that has
+// granted them, may have or still may. It returns the votes.
+func (s *Store) abandon(round *voters.Round, all ...*acquisition) []voters.Vote {
+	s.endInFlight(all)
 	var once sync.Once
 	undo := func(i int, v voters.Vote) {
 		if mayHaveGranted(&v) {
 			once.Do(func() { s.counters.undos.Add(1) })
-			s.set.Members[i].Push(s.undoCall(a.keys, a.Owner, a.id))
+			for _, a := range all {
+				s.set.Members[i].Push(s.undoCall(a.keys, a.Owner, a.id))
+			}
 		}
 	}
 	votes := round.Close(true, undo)
@@ -387,6 +389,13 @@ func (s *Store) abandon(a *acquisition, round *voters.Round) []voters.Vote {
 		}
 	}
 	return votes
+}
+
+// endInFlight notes that these are not under way any more.
+func (s *Store) endInFlight(all []*acquisition) {
+	for _, a := range all {
+		s.inflight.End(a.holder, a.id)
+	}
 }
 
 // mayHaveGranted reports whether a node has granted an acquisition, or may have.

@@ -28,7 +28,7 @@ func (o *offer) Await(ctx context.Context) (locks.Decision, error) {
 
 // Withdraw implements locks.Offer.
 func (o *offer) Withdraw() {
-	o.store.set.Ended(o.round, o.store.abandon(o.a, o.round), voters.EndCanceled)
+	o.store.set.Ended(o.round, o.store.abandon(o.round, o.a), voters.EndCanceled)
 }
 
 // releaseAndHandOver asks all nodes to release a name's last holds, and right behind that for

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
-	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -123,17 +123,16 @@ func startManyNode(t *testing.T) *manyNode {
 // w withheld, and for a refusal by whom, and why if that is said.
 func (m *manyNode) all(owner string, shared bool, ms, since int, names ...string) string {
 	m.Helper()
-	var keys []nodekeys.Keys
-	var each [][]string
+	var each []voters.ScriptCall
 	for _, name := range names {
 		k := locks.Key{Name: name}
 		if shared {
 			k.Reader = owner
 		}
-		keys = append(keys, m.s.RedisKeys(k))
-		each = append(each, m.s.Command(scripts.Acquire, keys[len(keys)-1], asks(owner, "30000", m.s.proposal(), owner+name)...))
+		args := m.s.Command(scripts.Acquire, m.s.RedisKeys(k), asks(owner, "30000", m.s.proposal(), owner+name)...)
+		each = append(each, voters.ScriptCall{Args: args})
 	}
-	reply := m.n.Do(m.T, m.s.set.AcquireAll(keys, each, strconv.Itoa(ms), strconv.Itoa(since))...)
+	reply := m.n.Do(m.T, voters.AcquireAll(each, strconv.Itoa(ms), strconv.Itoa(since)).Args...)
 	var said []string
 	for _, v := range reply.Elems[1:] {
 		said = append(said, verdict(v))

@@ -9,6 +9,7 @@ import (
 // An Outcome is the result of the votes on an existing grant.
 type Outcome uint8
 
+// The outcomes.
 const (
 	Pending    Outcome = iota // votes that are still due may decide
 	Applied                   // a quorum did it
@@ -66,6 +67,7 @@ func sortVotes(votes []voters.Vote, final bool, done func(*voters.Vote) bool) (d
 	return did, disputed, denied, due
 }
 
+// Renewed reports whether a node has renewed the grant.
 func Renewed(v *voters.Vote) bool { return v.Kind == voters.Yes }
 
 // Renew counts the votes on a renewal. Where a node has a note that the lease may have been shortened,

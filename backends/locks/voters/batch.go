@@ -103,10 +103,11 @@ func (j *ScriptCall) about() (name string, script *scripts.Script) {
 	if !j.isScript() {
 		return "", nil
 	}
-	if script = joinable(j.Args[1]); j.Args[2] == "4" {
-		return j.Args[6], script
+	keys := j.keys()
+	if name = keys[0]; len(keys) > 3 {
+		name = keys[3]
 	}
-	return j.Args[3], script
+	return name, joinable(j.Args[1])
 }
 
 // args are the whole command.
@@ -114,26 +115,11 @@ func (c *command) args() []string {
 	if len(c.calls) == 1 {
 		return c.calls[0].Args
 	}
-	n := 0
-	for i := range c.calls {
-		n += len(c.calls[i].Args)
-	}
-	args := append(make([]string, 0, n), "EVALSHA", scripts.Calls.SHA1, "")
-	ofOther := func(i int) bool { return i > 0 && c.calls[i].isBehind(&c.calls[i-1]) }
-	for i := range c.calls {
-		switch keys := c.calls[i].keys(); {
-		case i == 0:
-			args = append(args, keys...)
-		case !ofOther(i):
-			args = append(append(args, keys[:2]...), keys[3:]...)
-		}
-	}
-	args[2] = strconv.Itoa(len(args) - 3)
-	args = append(args, c.calls[0].Args[3+len(c.calls[0].keys()):][:4]...)
+	args := beginning(scripts.Calls, c.calls)
 	for i := range c.calls {
 		j, keys := &c.calls[i], 0
-		if !ofOther(i) {
-			keys = len(j.keys()) - 1
+		if i == 0 || !j.isBehind(&c.calls[i-1]) {
+			keys = j.keysOfItsOwn()
 		}
 		args = append(args, joinable(j.Args[1]).Name, strconv.Itoa(keys), strconv.Itoa(len(j.own())))
 		args = append(args, j.own()...)
@@ -141,13 +127,36 @@ func (c *command) args() []string {
 	return args
 }
 
-// keys are those of a call of a joinable script.
+// beginning is how a command begins that does what several calls do: the script that does, their keys, that of the node once, and the
+// arguments that all have. One that is behind another has the same keys.
+func beginning(s *scripts.Script, calls []ScriptCall) []string {
+	n := 0
+	for i := range calls {
+		n += len(calls[i].Args)
+	}
+	args := append(make([]string, 0, n), "EVALSHA", s.SHA1, "")
+	for i := range calls {
+		switch keys := calls[i].keys(); {
+		case i == 0:
+			args = append(args, keys...)
+		case !calls[i].isBehind(&calls[i-1]):
+			args = append(append(args, keys[:2]...), keys[3:]...)
+		}
+	}
+	args[2] = strconv.Itoa(len(args) - 3)
+	return append(args, calls[0].Args[3+len(calls[0].keys()):][:4]...)
+}
+
+// keys are those of a call of a script that is about a lock.
 func (j *ScriptCall) keys() []string {
 	if j.Args[2] == "4" {
 		return j.Args[3:7]
 	}
 	return j.Args[3:6]
 }
+
+// keysOfItsOwn is how many keys it has beside that of the node.
+func (j *ScriptCall) keysOfItsOwn() int { return len(j.keys()) - 1 }
 
 // own are the arguments of such a call that are its script's own.
 func (j *ScriptCall) own() []string { return j.Args[ownArgs-3+len(j.keys()):] }
