@@ -30,47 +30,31 @@ func (s *Service) lockWait(ctx context.Context, r Attempt) (Decision, error) {
 
 // join puts a request in line. The waiter is nil where the request is answered at once.
 func (s *Service) join(ctx context.Context, r Attempt) (*waiter, Decision, error) {
-	if err := s.checkWait(&r); err != nil {
-		return nil, Decision{}, err
+	if r.Wait > s.options.MaxWait {
+		return nil, Decision{}, &MaxWaitError{Wait: r.Wait, Max: s.options.MaxWait}
 	}
 	lines, a, err := s.lockAtOnce(ctx, r)
 	if r.Wait <= 0 || settled(a, err) {
 		return nil, s.placed(&r, a), err
 	}
-	w, err := s.waiting.Join(lines, r.lineOwner(), r.Req, r.use(), &Waiting{Attempt: r})
+	owner := r.Owner
+	if r.Generated {
+		owner = ""
+	}
+	w, err := s.waiting.Join(lines, owner, r.Req, r.use(), &Waiting{Attempt: r})
+	if full := (*waitq.FullError)(nil); errors.As(err, &full) {
+		err = &QueueFullError{Max: full.Max}
+	}
 	if err == nil && !w.First {
 		s.queued(&r)
 	}
-	return w, Decision{}, queueFull(err)
-}
-
-func (s *Service) checkWait(r *Attempt) error {
-	if r.Wait > s.options.MaxWait {
-		return &MaxWaitError{Wait: r.Wait, Max: s.options.MaxWait}
-	}
-	return nil
+	return w, Decision{}, err
 }
 
 // settled reports whether an answer ends a wait.
 func settled(a Decision, err error) bool {
 	few := (*QuorumError)(nil)
 	return a.Granted || a.Why == Upgrade || err != nil && !errors.As(err, &few)
-}
-
-// lineOwner is the owner under which a request stands in line.
-func (a *Attempt) lineOwner() string {
-	if a.Generated {
-		return ""
-	}
-	return a.Owner
-}
-
-// queueFull is the error of joining a line as callers know it.
-func queueFull(err error) error {
-	if full := (*waitq.FullError)(nil); errors.As(err, &full) {
-		return &QueueFullError{Max: full.Max}
-	}
-	return err
 }
 
 // queued tells of a request that waits.

@@ -61,8 +61,8 @@ func (s *Store) keepOut(a *locks.Attempt) {
 // awaited reports whether the intent of another owner is in the way of one that does not have the name, and stores the refusal. The
 // caller has mu.
 func (s *Store) awaited(a *locks.Attempt, refused *locks.Decision) bool {
-	left := s.waits[a.Whole()].until - s.now()
 	by := s.waits[a.Whole()]
+	left := by.until - s.now()
 	if left <= 0 || by.owner == a.Owner || !a.Since.IsZero() && a.Since.Before(by.since) {
 		return false
 	}
