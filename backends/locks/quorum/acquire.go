@@ -128,7 +128,8 @@ func (s *Store) prepare(ctx context.Context, r *locks.Attempt) (dropped int64, e
 	return 0, nil
 }
 
-// newAcquisition begins a try, whose clock runs from now on; seat is as in seatFor, proposal a fence. It returns the call that is to be sent to every node.
+// newAcquisition begins a try, whose clock runs from now on; seat is as in seatFor, and proposal is the fence that it proposes. It returns
+// the call that is to be sent to every node.
 func (s *Store) newAcquisition(r locks.Attempt, dropped int64, seat int, proposal string) (*acquisition, voters.ScriptCall) {
 	a := &acquisition{Attempt: r, holder: locks.Holder{Key: r.Key, Owner: r.Owner}, keys: s.set.RedisKeys(r.Key), dropped: dropped, began: s.Now()}
 	a.id = seats.Named(s.newHold(r.LockRequest), s.seatFor(a, seat))
@@ -473,29 +474,6 @@ func (s *Store) dropHolds(h locks.Holder, ids ...string) {
 	defer s.host.Keepalive.Unlock()
 	s.host.Keepalive.DropLocked(h, ids)
 	s.grants.drop(h, ids...)
-}
-
-// Holder implements locks.Store: it reads from a quorum.
-func (s *Store) Holder(ctx context.Context, k locks.Key) (locks.Decision, error) {
-	if err := s.set.AcquireSlot(ctx); err != nil {
-		return locks.Decision{}, err
-	}
-	defer s.set.ReleaseSlot()
-	votes, err := s.read(ctx, locks.Holder{Key: k}, s.set.Opts.Timeouts(s.set.Opts.MaxTTL))
-	if err != nil {
-		return locks.Decision{}, err
-	}
-	if voters.CountKind(votes, voters.Yes) < s.set.Quorum {
-		return locks.Decision{}, s.set.QuorumError("LOCK", k.Name, votes)
-	}
-	h, who := s.holding(votes, k)
-	if who != oneOwner && who != unsettledGrant {
-		if h.Readers > 0 {
-			return locks.Decision{Remaining: h.Remaining, Why: locks.Readers}, nil
-		}
-		return locks.Decision{}, nil
-	}
-	return locks.Decision{Holder: h.Owner, Remaining: h.Remaining}, nil
 }
 
 // newHold is the id of a new attempt's hold, with the tag of the request if it has an id.

@@ -191,3 +191,26 @@ func eachHold(votes []voters.Vote, match func(*voters.Vote) bool) []locks.HeldFo
 	})
 	return all
 }
+
+// Holder implements locks.Store: it reads from a quorum.
+func (s *Store) Holder(ctx context.Context, k locks.Key) (locks.Decision, error) {
+	if err := s.set.AcquireSlot(ctx); err != nil {
+		return locks.Decision{}, err
+	}
+	defer s.set.ReleaseSlot()
+	votes, err := s.read(ctx, locks.Holder{Key: k}, s.set.Opts.Timeouts(s.set.Opts.MaxTTL))
+	if err != nil {
+		return locks.Decision{}, err
+	}
+	if voters.CountKind(votes, voters.Yes) < s.set.Quorum {
+		return locks.Decision{}, s.set.QuorumError("LOCK", k.Name, votes)
+	}
+	h, who := s.holding(votes, k)
+	if who != oneOwner && who != unsettledGrant {
+		if h.Readers > 0 {
+			return locks.Decision{Remaining: h.Remaining, Why: locks.Readers}, nil
+		}
+		return locks.Decision{}, nil
+	}
+	return locks.Decision{Holder: h.Owner, Remaining: h.Remaining}, nil
+}
