@@ -28,7 +28,7 @@ type question struct {
 	ttl   time.Duration // of the lease; bounds how long it may take
 
 	beside bool // it sees who has the name in the other way, to read it or for itself
-	seats  bool // and who has permits
+	seats  bool // and who has which seat: for a LOCK with Permits
 }
 
 // A write is what a change is to store. The fields Op of the values, and once, are set when it is sent.
@@ -220,7 +220,7 @@ func (s *Store) markOnce(w *write, t *txnRequest) {
 	t.Success, t.Failure = append(t.Success, mark), append(t.Failure, mark)
 }
 
-// writes has a transaction do what is decided on for a name.
+// writes adds what was decided for one name to a transaction: the values that it stores, and the conditions on which it does.
 func (s *Store) writes(ctx context.Context, x *changing, id string, base int64, limit time.Duration, t *txnRequest) (err error) {
 	k, q, v, w := s.keys(), x.q, x.v, x.w
 	t.Compare = append(t.Compare, modIs(k.lock(q.key), v.mod))

@@ -17,7 +17,7 @@ func seatKey(k locks.Key, seat int) locks.Key {
 	return locks.Key{DB: ^k.DB, Name: k.Name, Reader: strconv.Itoa(seat)}
 }
 
-// seatsPart reads who has the seats of a name.
+// seatsPart is the part of a read that shows which seats of a name are taken, and by whom.
 func (s *Store) seatsPart(whole locks.Key) part {
 	prefix := s.keys().seats(whole)
 	return part{rangeRequest{Key: []byte(prefix), End: after(prefix)}, func(v *view, found *rangeResponse, at int64) error {

@@ -244,8 +244,8 @@ func entries(t *testing.T, member *redistest.Etcd, prefix string) (all []entry) 
 	return r.Kvs
 }
 
-// TestPermits_SeatGoesWithTheLock: whatever writes the lock of who has a permit writes the seat as well, under the same lease, and whatever removes
-// one removes the other.
+// TestPermits_SeatGoesWithTheLock: each change that writes the lock of an owner with a permit writes its seat too, under the same lease.
+// Each that removes one removes the other.
 func TestPermits_SeatGoesWithTheLock(t *testing.T) {
 	t.Parallel()
 	member := redistest.StartEtcd(t, 1)

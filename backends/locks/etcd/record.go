@@ -139,7 +139,7 @@ func (k keys) intent(at locks.Key) []byte {
 
 func (k keys) locks() string { return k.prefix + "/lock/" }
 
-// seats is what the keys of all seats of a name begin with; what follows is the number.
+// seats is the prefix of the keys of all seats of a name. The number of the seat follows it.
 func (k keys) seats(at locks.Key) string {
 	return k.prefix + "/seat/" + digest(at.Whole(), "", "") + "/"
 }

@@ -8,9 +8,10 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 )
 
-// A LOCK for several names is one transaction, in which each name is what it is to a LOCK of it alone. As etcd allows few conditions in
-// one, there is one for a name: what is decided on is everything at one revision, and nothing of a name may have been written behind it. A key
-// that was removed does not show in that. So the transaction is marked; and where the owner has the name, its key must be the one that was decided on.
+// A LOCK for several names is one transaction, which writes for each name what a LOCK of it alone writes. A transaction of etcd may have
+// few conditions, so there is only one for each name: all names are read at one revision, and no key of the name may have been written
+// since. A key that was removed meanwhile does not violate that condition. Therefore the transaction is marked as one on a free name is,
+// and where the owner has the name already, the condition is that its key is the one that was read.
 
 const (
 	apartFor = 30 // names that are read, for which there are two conditions each: then other readers make no difference

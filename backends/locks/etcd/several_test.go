@@ -163,7 +163,8 @@ func TestSeveral_LateLock(t *testing.T) {
 	}
 }
 
-// TestSeveral_LostAnswers: what was done, and whose answer was lost, is not done twice; if one of the names has changed since, none is kept.
+// TestSeveral_LostAnswers: a LOCK that was done, but whose answer was lost, is not done twice. If one of its names has changed since, it is
+// undone for all names.
 func TestSeveral_LostAnswers(t *testing.T) {
 	t.Parallel()
 	member := redistest.StartEtcd(t, 1)

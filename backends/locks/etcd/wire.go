@@ -90,7 +90,8 @@ type responseOp struct {
 
 const mostInPack = 48
 
-// packed is the same in transactions of a few each, if there are many: etcd limits how many one has, and what is in it is allowed as many as are left.
+// packed puts many operations into nested transactions of mostInPack each: etcd limits the operations of one transaction (--max-txn-ops),
+// and counts a nested one as one. Few operations stay as they are.
 func packed(ops []requestOp) (packs []requestOp) {
 	if len(ops) <= mostInPack {
 		return ops
@@ -101,7 +102,7 @@ func packed(ops []requestOp) (packs []requestOp) {
 	return packs
 }
 
-// unpacked is what was asked for in packs.
+// unpacked is the answers to the operations that packed was given.
 func (r *txnResponse) unpacked() (all []responseOp) {
 	for _, x := range r.Responses {
 		if x.Txn != nil {

@@ -320,7 +320,8 @@ func isNoScript(err error) bool {
 	return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT")
 }
 
-// deliverVote answers a call with its vote. missing, if not nil, is why too few replicas have what a durable call did. A call that is retried until acknowledged is retried if that is an error.
+// deliverVote answers a call with its vote. missing, if not nil, is why too few replicas have what a durable call did. If the
+// vote is an error, a call that is retried until acknowledged is retried.
 func (n *Node) deliverVote(j ScriptCall, v Vote, missing error) {
 	n.noteRefusal(&v)
 	v.Since = v.Since && !j.resent // else it may have been this very call
