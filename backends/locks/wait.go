@@ -113,8 +113,8 @@ func (s *Service) lockOneAtOnce(ctx context.Context, r Attempt) (Decision, error
 		}
 		return s.store.Acquire(ctx, r)
 	}
-	k, sure := s.waiting.Known(line)
 	if r.use() == waitq.Sharing && s.waiting.Alone(line) == 0 {
+		k, _ := s.waiting.Known(line)
 		switch {
 		case r.Wait <= 0:
 			return s.store.Acquire(ctx, r)
@@ -133,14 +133,22 @@ func (s *Service) lockOneAtOnce(ctx context.Context, r Attempt) (Decision, error
 	if !r.Generated && s.hasAny(r.Key, r.Owner) {
 		return s.store.Acquire(ctx, r)
 	}
-	if !k.Answers(s.store.Now()) || (!r.Generated && !sure && !k.Soon) {
-		a, err := s.store.Holder(ctx, line)
-		k = s.known(s.store.Now(), a, err) // for this answer only
-	}
+	k := s.knownNow(ctx, line, !r.Generated)
 	if !r.Generated && (k.Holder == r.Owner || k.Soon) { // perhaps its owner is one of the readers
 		return s.store.Acquire(ctx, r)
 	}
 	return s.refusal(k)
+}
+
+// knownNow is what a line knows of its name, or what the Store says, for this answer only, if that may be out of date. If it is asked for an
+// owner who may have got the name meanwhile, the line must be sure.
+func (s *Service) knownNow(ctx context.Context, line Key, mayHave bool) waitq.Known {
+	k, sure := s.waiting.Known(line)
+	if k.Answers(s.store.Now()) && (!mayHave || sure || k.Soon) {
+		return k
+	}
+	a, err := s.store.Holder(ctx, line)
+	return s.known(s.store.Now(), a, err)
 }
 
 // hasAny reports whether the Store knows that an owner has a name in any way.

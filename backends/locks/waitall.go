@@ -106,11 +106,7 @@ func (s *Service) linesFor(ctx context.Context, r *Attempt) (l linesFor) {
 			l.keys = append(l.keys, line)
 			continue
 		}
-		known, sure := s.waiting.Known(line)
-		if !known.Answers(s.store.Now()) || reenters && !sure && !known.Soon {
-			a, err := s.store.Holder(ctx, line)
-			known = s.known(s.store.Now(), a, err) // for this answer only
-		}
+		known := s.knownNow(ctx, line, reenters)
 		if reenters && known.Holder == r.Owner {
 			continue
 		}
