@@ -2,6 +2,7 @@ package tally
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,8 +12,8 @@ import (
 )
 
 // ballotsOf reads one letter per node: y granted fence 7, h granted fence 9, k and K
-// granted to an owner who was in under fence 5 or 6, s and S to one who was in under fence 5 with the seat 1 or 2, t to one of whom the node was told, n held by b, m held by c, x
-// failed, . not yet here.
+// granted to an owner who was in under fence 5 or 6, s and S to one who was in under fence 5 with the seat 1 or 2, t to one of whom the node was told, n held by b, m held by c, w
+// withheld, e given back before, f refused since the owner has too many holds, x failed, . not yet here.
 func ballotsOf(letters string) []voters.Vote {
 	var votes []voters.Vote
 	for i, l := range letters {
@@ -27,6 +28,9 @@ func ballotsOf(letters string) []voters.Vote {
 			't': {Kind: voters.Yes, Fence: 7, Reentered: -1, Rest: rest, Holds: 2},
 			'n': {Kind: voters.No, Owner: "b", Rest: rest},
 			'm': {Kind: voters.No, Owner: "c", Rest: rest},
+			'w': {Kind: voters.Withheld},
+			'e': {Kind: voters.AlreadyReleased, Fence: 4},
+			'f': {Kind: voters.TooMany},
 			'x': {Err: errors.New("timeout")},
 			'.': {},
 		}[l])
@@ -74,6 +78,55 @@ func TestAcquire(t *testing.T) {
 			got := Acquire(ballotsOf(tt.votes), len(tt.votes)/2+1, tt.final)
 			if got != tt.want {
 				t.Errorf("%s: %+v, want %+v", tt.votes, got, tt.want)
+			}
+		})
+	}
+}
+
+// TestAcquireAll: each name is decided by its own votes. A word is what one node says of each name.
+func TestAcquireAll(t *testing.T) {
+	tests := []struct {
+		name, votes string
+		final       bool
+		want        Verdict
+		inTheWay    int
+		fences      []int64
+	}{
+		{"a majority grants all", "yy yy xx", true, Granted, 0, []int64{7, 7}},
+		{"each has a fence of its own", "hy yk yk", true, Granted, 0, []int64{9, 5}},
+		{"by its own votes", "yh yy ww", true, Granted, 0, []int64{7, 9}},
+		{"one of them is not decided yet", "yk yy ..", false, Open, 0, []int64{7, 0}},
+		{"a name that is withheld is not granted", "yy wn mw", true, Split, 0, nil},
+		{"nor held", "wn wn yy", true, Held, 1, nil},
+		{"the first that is held is in the way", "wnm wnm yyy", true, Held, 1, nil},
+		{"one is, whatever is due of others", "wn wn ..", false, Held, 1, nil},
+		{"owners of different names are no quorum", "wn nw yy", true, Split, 0, nil},
+		{"nor are different owners of one", "wn wm yy", true, Split, 0, nil},
+		{"some were given back", "ew ew xx", true, Ended, 0, []int64{4, 0}},
+		{"all were", "ee ee yy", true, Ended, 0, []int64{4, 4}},
+		{"too many holds of one", "wf wf yy", true, Full, 0, nil},
+		{"a vote that can decide is awaited", "yy wn ..", false, Open, 0, nil},
+		{"silence is about all names", "yy xx xx", true, TooFew, 0, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var votes []voters.Vote
+			words := strings.Fields(tt.votes)
+			for _, word := range words {
+				v := voters.Vote{Kind: voters.Yes, Names: ballotsOf(word)}
+				if v.Names[0].Kind == voters.Silent {
+					v = v.Names[0]
+				}
+				votes = append(votes, v)
+			}
+			got := AcquireAll(votes, len(words[0]), len(words)/2+1, tt.final)
+			if got.Verdict != tt.want || got.InTheWay != tt.inTheWay {
+				t.Errorf("%s: %+v, want %d because of %d", tt.votes, got, tt.want, tt.inTheWay)
+			}
+			for i, fence := range tt.fences {
+				if got.Names[i].Fence != fence {
+					t.Errorf("%s: fence %d of name %d, want %d", tt.votes, got.Names[i].Fence, i, fence)
+				}
 			}
 		})
 	}
