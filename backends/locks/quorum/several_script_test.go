@@ -170,9 +170,18 @@ func (m *manyNode) wants(got, want string) {
 // gives has an owner give a name back.
 func (m *manyNode) gives(owner string, k locks.Key) {
 	m.Helper()
-	keys := m.s.RedisKeys(k)
-	fence := m.n.Do(m.T, "HGET", keys.Lock, "f").Int()
-	m.n.Do(m.T, m.s.Command(scripts.Release, keys, gives(owner, locks.Grant{Fence: fence, Hold: owner + k.Name}, "unlock", "")...)...)
+	m.release(owner, k, m.n.Do(m.T, "HGET", m.s.RedisKeys(k).Lock, "f").Int(), "unlock")
+}
+
+// undoes has the grant of a name undone.
+func (m *manyNode) undoes(owner, name string) {
+	m.Helper()
+	m.release(owner, locks.Key{Name: name}, 0, "undo")
+}
+
+func (m *manyNode) release(owner string, k locks.Key, fence int64, how string) {
+	m.Helper()
+	m.n.Do(m.T, m.s.Command(scripts.Release, m.s.RedisKeys(k), gives(owner, locks.Grant{Fence: fence, Hold: owner + k.Name}, how, "")...)...)
 }
 
 // TestAcquireAll_AllOrNothing: of three names on a real node, with a writer or a reader in the way, none is granted.
@@ -195,8 +204,8 @@ func TestAcquireAll_AllOrNothing(t *testing.T) {
 	m.wants(m.all("bob", false, 0, 0, "e", "g"), "y y") // enters one, and gets the other
 }
 
-// TestAcquireAll_KeepsOut: who is refused and asks for it keeps new owners out of all its names, until that ends, is withdrawn, or the
-// names are granted. Who has waited longer keeps out the others, in whichever order they ask.
+// TestAcquireAll_KeepsOut: who is refused and asks for it keeps new owners out of all its names, until that ends, is withdrawn, or what
+// was granted is given back. Who has waited longer keeps out the others, in whichever order they ask.
 func TestAcquireAll_KeepsOut(t *testing.T) {
 	t.Parallel()
 	m := startManyNode(t)
@@ -221,6 +230,12 @@ func TestAcquireAll_KeepsOut(t *testing.T) {
 	m.wants(m.all("frank", false, 9000, 10, "b", "a"), "y y")
 	m.gives("frank", locks.Key{Name: "b"})
 	m.wants(m.one("carol", "b"), "y") // a release ends the intent
+	m.wants(m.one("bob", "h"), "y")
+	m.wants(m.all("dave", false, 9000, 30, "h", "i"), "bob w")
+	m.gives("bob", locks.Key{Name: "h"})
+	m.wants(m.all("dave", false, 9000, 30, "h", "i"), "y y")
+	m.undoes("dave", "i")
+	m.wants(m.one("carol", "i"), ":intent") // a grant does not, nor its undo: other nodes may have refused it
 	m.wants(m.all("alice", false, 1, 20, "b", "g"), "carol w")
 	eventually(t, time.Minute, "an intent ends by itself", func() bool { return m.one("carol", "g") == "y" })
 }
