@@ -163,7 +163,7 @@ func verdict(v redistest.Value) string {
 func (m *manyNode) wants(got, want string) {
 	m.Helper()
 	if got != want {
-		m.Errorf("%q, want %q", got, want)
+		m.Fatalf("%q, want %q", got, want) // what comes next depends on it
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/integration/redistest"
+	"github.com/lockproxy/lockproxy/scripts"
 )
 
 // lockAll asks for names at once, past the Service.
@@ -140,6 +141,57 @@ func TestAll_Settled(t *testing.T) {
 				return c[i].Do(t, "HGET", k.Lock, "f").Text == strconv.FormatInt(g.Fence, 10)
 			})
 		}
+	}
+}
+
+// TestAll_OneUnsettled: if the fence of one name is not stored by a quorum, nothing is left of the others, which were granted.
+func TestAll_OneUnsettled(t *testing.T) {
+	t.Parallel()
+	inBubble(t, 3, testOptions{}, func(t *testing.T, s *timeless) {
+		s.numberApart("b")
+		s.failScripts(map[int]*scripts.Script{1: scripts.Settle, 2: scripts.AcquireAll})
+		var few *locks.QuorumError
+		if d, err := lockAll(t, s.proxy, locks.LockRequest{Owner: "alice"}, "a", "b", "c"); !errors.As(err, &few) || few.Name != "b" {
+			t.Errorf("%+v, %v", d, err)
+		}
+		time.Sleep(time.Second)
+		for i, n := range s.nodes {
+			for _, name := range []string{"a", "b", "c"} {
+				if n.Exists(s.RedisKeys(locks.Key{Name: name}).Lock) {
+					t.Errorf("node %d has %s", i, name)
+				}
+			}
+		}
+	})
+}
+
+// TestAll_ValidityWhileOthersAreSettled: the lease of each name may have begun when it was asked for, however long others take after that.
+func TestAll_ValidityWhileOthersAreSettled(t *testing.T) {
+	t.Parallel()
+	inBubble(t, 3, testOptions{}, func(t *testing.T, s *timeless) {
+		const ttl = 20 * time.Second
+		lock(t, s.proxy, "warm", "x", time.Second) // one try is enough from now on
+		s.numberApart("b")
+		s.take(20 * time.Millisecond)
+		asked := s.Now()
+		d, err := lockAll(t, s.proxy, locks.LockRequest{Owner: "alice", TTL: ttl}, "a", "b", "c")
+		allGranted(t, d, err, 1, "a", "b", "c")
+		if s.ran(0, scripts.Settle)+s.ran(1, scripts.Settle)+s.ran(2, scripts.Settle) == 0 {
+			t.Error("void: nothing was settled")
+		}
+		for _, g := range d.All() {
+			if end, want := s.Now()+g.Validity-asked, ttl-locks.Drift(ttl); end > want {
+				t.Errorf("%s is valid until %v, not %v", g.Name, end, want)
+			}
+		}
+	})
+}
+
+// numberApart has each node number the next grant of a name by another fence.
+func (s *timeless) numberApart(name string) {
+	high := time.Now().Add(time.Minute).UnixMicro()
+	for i, n := range s.nodes {
+		n.HSet(s.RedisKeys(locks.Key{Name: name}).Fences, "c", strconv.FormatInt(high-int64(i), 10))
 	}
 }
 
