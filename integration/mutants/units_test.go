@@ -34,25 +34,40 @@ func TestEtcdNotices(t *testing.T) {
 	}
 }
 
-// TestReadingNotices: the tests of readers and of permits fail with every broken script that the simulation may not notice.
+// TestReadingNotices: the tests of readers, of permits and of several names fail with every broken script that the simulation may not notice.
 func TestReadingNotices(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles the tests of package quorum")
 	}
 	binary := filepath.Join(t.TempDir(), "quorum.test")
 	compile(t, Mutant{Name: "no mutant"}, nil, "test", "-c", "-vet=off", "-o", binary, module+"/"+simulated)
-	sound := exec.Command(binary, "-test.run", sharedScriptTests.Run+"|"+permitScriptTests.Run)
+	sound := exec.Command(binary, "-test.run", sharedScriptTests.Run+"|"+permitScriptTests.Run+"|"+severalScriptTests.Run)
 	sound.Dir = filepath.Join("..", "..", filepath.FromSlash(simulated))
 	if out, err := sound.CombinedOutput(); err != nil {
 		t.Fatalf("without a mutant: %v\n%s", err, out)
 	}
-	for _, m := range slices.Concat(Reading, Seating) {
+	for _, m := range slices.Concat(Reading, Seating, Several) {
 		if m.onlyScripts() && m.Units != (Units{}) {
 			t.Run(m.Name, func(t *testing.T) {
 				t.Parallel()
 				cmd := exec.Command(binary)
 				cmd.Env = append(os.Environ(), "LOCKPROXY_SIM_SCRIPTS="+m.scripts(t))
 				m.failed(t, cmd, m.Units)
+			})
+		}
+	}
+}
+
+// TestSeveralNotices: the tests of LOCKs of several names fail with every broken build. TestReadingNotices has the scripts.
+func TestSeveralNotices(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles the tests of a package once for every mutant")
+	}
+	for _, m := range Several {
+		if !m.onlyScripts() && m.Units != (Units{}) {
+			t.Run(m.Name, func(t *testing.T) {
+				t.Parallel()
+				m.noticedBy(t, m.Units)
 			})
 		}
 	}
