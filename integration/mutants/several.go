@@ -12,7 +12,7 @@ var Several = []Mutant{
 	},
 	{
 		Name:   "several-written-unseen",
-		Breaks: "it writes when it has looked at every name: else a refusal leaves those it looked at first",
+		Breaks: "a node writes nothing before it has looked at every name: else a refusal leaves those that it looked at first",
 		Rare:   true,
 		Units:  severalScriptTests,
 		Edits: []Edit{{"scripts/acquireall.lua", "  at = last + 1\n", `  at = last + 1
@@ -45,21 +45,21 @@ var Several = []Mutant{
 	},
 	{
 		Name:   "several-the-first-intent-stays",
-		Breaks: "its intent takes the place of the other: else each of three might have one node",
+		Breaks: "the intent of who has waited longer takes the place of the other: else each of three might have one node",
 		Rare:   true,
 		Units:  severalScriptTests,
 		Edits:  []Edit{{"scripts/acquireall.lua", " or tonumber(since) > waiting_since then", " then"}},
 	},
 	{
 		Name:   "several-the-last-intent-counts",
-		Breaks: "never the other way round: two would refuse each other in turn",
+		Breaks: "that of who has waited less long does not: two would refuse each other in turn",
 		Rare:   true,
 		Units:  severalScriptTests,
 		Edits:  []Edit{{"scripts/acquireall.lua", "tonumber(since) > waiting_since then", "tonumber(since) ~= waiting_since then"}},
 	},
 	{
 		Name:   "several-intent-on-the-name-in-the-way",
-		Breaks: "it keeps others out of all its names: else they take those that are free in turn",
+		Breaks: "a request keeps others out of all its names: else they take those that are free in turn",
 		Rare:   true,
 		Units:  severalScriptTests,
 		Edits:  []Edit{{"scripts/acquireall.lua", "    local ends, since, whose =", "    if not call.refused then break end\n    local ends, since, whose ="}},
@@ -73,17 +73,24 @@ var Several = []Mutant{
 	},
 	{
 		Name:   "several-intent-ends-with-an-undo",
-		Breaks: "nor does the undo end it",
+		Breaks: "nor does an undo end an intent",
 		Rare:   true,
 		Units:  severalScriptTests,
 		Edits:  []Edit{{"scripts/release.lua", "if unlock and claim and", "if claim and"}},
 	},
 	{
 		Name:   "several-intent-outlives-the-lock",
-		Breaks: "but UNLOCK does: others are kept out of a name that nobody waits for",
+		Breaks: "an UNLOCK does: else others are kept out of a name that nobody waits for",
 		Rare:   true,
 		Units:  severalScriptTests,
 		Edits:  []Edit{{"scripts/release.lua", "if unlock and claim and", "if false and claim and"}},
+	},
+	{
+		Name:   "several-intent-without-an-end",
+		Breaks: "an intent that ends later than any is from before the clock was stepped back: it would keep others out for as long",
+		Rare:   true,
+		Units:  severalScriptTests,
+		Edits:  []Edit{{"scripts/acquire.lua", "if ends <= now or ends > now + longest_intent or whose", "if ends <= now or whose"}},
 	},
 	{
 		Name:   "several-let-in-by-another",
@@ -117,7 +124,7 @@ var Several = []Mutant{
 	},
 	{
 		Name:   "several-withheld-is-no",
-		Breaks: "nor has it refused it: nobody is in the way there",
+		Breaks: "nor has it refused that: nobody is in the way there",
 		Rare:   true,
 		Units:  tallyTests,
 		Edits:  []Edit{{"backends/locks/tally/several.go", "			one[k] = *OfName(&votes[k], i)\n", "			one[k] = *OfName(&votes[k], i)\n			if one[k].Kind == voters.Withheld {\n				one[k].Kind = voters.No\n			}\n"}},
@@ -242,7 +249,7 @@ var Several = []Mutant{
 	},
 	{
 		Name:   "several-told-the-fence-of-another",
-		Breaks: "it tells the fence of each name with that name",
+		Breaks: "LOCKALL tells the fence of each name with that name",
 		Rare:   true,
 		Units:  severalAnswerTests,
 		Edits:  []Edit{{"commands/lockcmd/several.go", "		b = resp.AppendInt(b, g.Fence)\n", "		b = resp.AppendInt(b, a.Grant.Fence)\n"}},

@@ -236,6 +236,8 @@ func TestAcquireAll_KeepsOut(t *testing.T) {
 	m.wants(m.all("dave", false, 9000, 30, "h", "i"), "y y")
 	m.undoes("dave", "i")
 	m.wants(m.one("carol", "i"), ":intent") // a grant does not, nor its undo: other nodes may have refused it
+	m.n.Do(t, "HSET", "lockproxy:fence:0:j", "x", inMillis(time.Minute)+" 5 frank")
+	m.wants(m.one("carol", "j"), "y") // nobody asks for as long: the clock was stepped back
 	m.wants(m.all("alice", false, 1, 20, "b", "g"), "carol w")
 	eventually(t, time.Minute, "an intent ends by itself", func() bool { return m.one("carol", "g") == "y" })
 }
