@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -205,7 +206,9 @@ func TestHandOver_IsReleaseThenAcquire(t *testing.T) {
 // instant.
 func TestCalls_AreOneAfterTheOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		names := [2][]string{scriptKeys, {"lockproxy:lock:0:other", "lockproxy:fence:0:other", "lockproxy:node"}}
+		reading := nodekeys.Of("lockproxy:", locks.Key{Name: "other", Reader: "alice"})
+		names := [][]string{scriptKeys, {"lockproxy:lock:0:other", "lockproxy:fence:0:other", "lockproxy:node"},
+			{reading.Lock, reading.Fences, "lockproxy:node", "lockproxy:lock:0:other"}}
 		hows := []string{"unlock", "passed", "strict", "finish", "force", "end", "undo"}
 		seen := map[string]int{}
 		for seed := range 2000 {
@@ -215,14 +218,15 @@ func TestCalls_AreOneAfterTheOther(t *testing.T) {
 			was := n.copyKeys()
 			var lasts int
 			for i := range 2 + n.IntN(6) {
-				name := n.IntN(2)
+				name := n.IntN(len(names))
 				one := &scriptNode{n.simNode, n.Rand, names[name]}
 				brings := "0"
 				if i == 0 || name != lasts || n.IntN(2) == 0 {
-					brings = "2"
-					if keys = append(keys, names[name][:2]...); i == 0 {
-						keys = append(keys, names[name][2])
+					its := slices.Clone(names[name])
+					if brings = strconv.Itoa(len(its) - 1); i > 0 {
+						its = slices.Delete(its, 2, 3)
 					}
+					keys = append(keys, its...)
 				}
 				lasts = name
 				s := []*scripts.Script{scripts.Acquire, scripts.Release, scripts.Renew}[n.IntN(3)]
