@@ -30,6 +30,13 @@ var Several = []Mutant{
 		Edits:  []Edit{{"scripts/acquireall.lua", "KEYS = {keys[key], keys[key + 1],", "KEYS = {keys[key], keys[2],"}},
 	},
 	{
+		Name:   "several-readers-with-keys-of-others",
+		Breaks: "so it is for readers, who have a key more for each name",
+		Rare:   true,
+		Units:  severalScriptTests,
+		Edits:  []Edit{{"scripts/acquireall.lua", "key = name + width - 2", "key = name"}},
+	},
+	{
 		Name:   "several-refused-by-its-intent",
 		Breaks: "an intent keeps out others: who left it would wait for itself",
 		Rare:   true,
