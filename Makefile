@@ -159,7 +159,7 @@ simulate: ## SEEDS=10000 simulated runs of the lock protocol, from seed FIRST=1 
 mutants: redis etcd ## broken builds of lockproxy, and in how many seconds the simulation and the torture notice
 	@failed=0; export LOCKPROXY_MUTANTS=1; \
 	$(NICE) $(GO) -C integration/faults test -count=1 -v -timeout 2h -run '^TestMutants$$' . || failed=1; \
-	$(NICE) $(GO) test -count=1 -v -timeout 2h -run '^Test(Migration|Kept|Settling|Etcd|Reading)Notices$$' ./integration/mutants || failed=1; \
+	$(NICE) $(GO) test -count=1 -v -timeout 2h -run '^Test(Migration|Kept|Settling|Several|Etcd|Reading)Notices$$|^TestUnitsNotice$$' ./integration/mutants || failed=1; \
 	exit $$failed
 
 .PHONY: same

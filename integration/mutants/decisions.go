@@ -54,7 +54,10 @@ var Decisions = []Mutant{
 		Name:   "number-is-a-counter",
 		Breaks: "a lock may have a number as its value, if nobody is told of it: SETNX of 1, or of a deadline",
 		Units:  Units{"commands/adopt", "^TestDeadlines$"},
-		Edits:  []Edit{{"commands/adopt/idiom/world.go", "return isInt && slices.ContainsFunc(w.signals,", "return isInt || slices.ContainsFunc(w.signals,"}},
+		Edits: []Edit{
+			{"commands/adopt/idiom/world.go", "	if len(w.signals) == 0 {\n", "	if len(w.signals) < 0 {\n"},
+			{"commands/adopt/idiom/world.go", "return isInt && slices.ContainsFunc(w.signals,", "return isInt || slices.ContainsFunc(w.signals,"},
+		},
 	},
 	{
 		Name:   "exec-compares-the-value",
