@@ -287,14 +287,14 @@ var Reading = []Mutant{
 		Name:   "readers-are-several",
 		Breaks: "nodes may each name another reader: what is in the way is readers, whoever they are",
 		Rare:   true,
-		Units:  sharedTests,
+		Units:  tallyTests,
 		Edits:  []Edit{{"backends/locks/tally/tally.go", "	return obstacle{why: v.Why}\n", "	return obstacle{owner: v.Owner, why: v.Why}\n"}},
 	},
 	{
 		Name:   "upgrade-is-another-obstacle",
 		Breaks: "also where not every node knows that the owner reads",
 		Rare:   true,
-		Units:  sharedTests,
+		Units:  tallyTests,
 		Edits:  []Edit{{"backends/locks/tally/tally.go", "	case locks.Upgrade:\n		return obstacle{why: locks.Readers}\n", ""}},
 	},
 	{

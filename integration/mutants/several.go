@@ -31,7 +31,7 @@ var Several = []Mutant{
 	},
 	{
 		Name:   "several-readers-with-keys-of-others",
-		Breaks: "so it is for readers, who have a key more for each name",
+		Breaks: "so is that of readers, who have a key more for each name",
 		Rare:   true,
 		Units:  severalScriptTests,
 		Edits:  []Edit{{"scripts/acquireall.lua", "key = name + width - 2", "key = name"}},
@@ -131,7 +131,7 @@ var Several = []Mutant{
 	},
 	{
 		Name:   "several-withheld-is-no",
-		Breaks: "nor has it refused that: nobody is in the way there",
+		Breaks: "nor has it refused that name: nobody is in the way there",
 		Rare:   true,
 		Units:  tallyTests,
 		Edits:  []Edit{{"backends/locks/tally/several.go", "			one[k] = *OfName(&votes[k], i)\n", "			one[k] = *OfName(&votes[k], i)\n			if one[k].Kind == voters.Withheld {\n				one[k].Kind = voters.No\n			}\n"}},

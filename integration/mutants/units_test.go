@@ -79,7 +79,8 @@ func TestUnitsNotice(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles the tests of a package once for every mutant")
 	}
-	for _, m := range slices.Concat(All, Decisions, Handing, Lining, Reading, Seating) { // the others have tests of their own
+	reading := slices.DeleteFunc(slices.Concat(Reading, Seating), Mutant.onlyScripts) // TestReadingNotices has the scripts
+	for _, m := range slices.Concat(All, Decisions, Handing, Lining, reading) {       // the others have tests of their own
 		if m.Units != (Units{}) && (m.hard() || os.Getenv("LOCKPROXY_MUTANTS") != "") {
 			t.Run(m.Name, func(t *testing.T) {
 				t.Parallel()
