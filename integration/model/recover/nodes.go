@@ -1,0 +1,218 @@
+package main
+
+// node is what may be executed on node k next.
+func (c *Config) node(s *state, k int, out emit) {
+	n := &s.nodes[k]
+	for x := range c.locks {
+		if has(n.acquires, x) {
+			c.acquire(s, k, x, out)
+		}
+		if has(n.settles, x) {
+			c.settle(s, k, x, out)
+		}
+		if has(n.releases, x) {
+			c.release(s, k, x, out)
+		}
+	}
+	if n.renewal == 1 {
+		c.renew(s, k, true, out)
+	}
+	if n.late == 1 {
+		c.renew(s, k, false, out)
+	}
+	if n.carried == 1 {
+		c.restore(s, k, out)
+	}
+	c.lose(s, k, out)
+	c.copy(s, k, out)
+}
+
+// votes reports whether a node has a vote about the name.
+func (n *node) votes() bool { return n.out == 0 && n.doubt == 0 }
+
+func (n *node) stage() stage {
+	switch {
+	case n.out == 0:
+		return voting
+	case n.wait == 0:
+		return reading
+	}
+	return waiting
+}
+
+// number is what a node proposes as the fence of a grant.
+func (n *node) number() uint8 {
+	f := n.seen
+	if f == 0 {
+		f = n.counter
+	}
+	return max(f, n.floor) + 1
+}
+
+func (n *node) raise(f uint8) { n.seen, n.counter = max(n.seen, f), max(n.counter, f) }
+
+// ends calls f with every lease that a node's clock may make of the ttl.
+func (c *Config) ends(ttl int, f func(rem uint8)) {
+	for d := ttl - c.Drift; d <= ttl; d++ {
+		f(uint8(d))
+	}
+}
+
+func (c *Config) acquire(s *state, k, x int, out emit) {
+	n, a := &s.nodes[k], &s.attempts[x]
+	owner := c.owner(&n.record)
+	if !n.votes() || owner != 0 && owner != c.locks[x].owner+1 {
+		return
+	}
+	c.ends(c.TTL, func(rem uint8) {
+		t := *s
+		m := &t.nodes[k]
+		m.acquires &^= 1 << x
+		f, kept := m.number(), uint8(0)
+		if owner == 0 {
+			m.record = record{fence: f, numbers: uint8(x + 1), below: max(m.seen, m.floor)}
+			m.raise(f)
+		} else if kept = m.fence; m.told == 1 {
+			kept = unknown
+		}
+		m.rem[x] = max(m.rem[x], rem)
+		if a.phase == asking {
+			if c.Lossy {
+				out(t, c.step("grants, and nobody hears it", x, k), "")
+			}
+			m.vote[x], m.kept[x] = f, kept
+		}
+		if a.phase == settling || a.phase == holding && owner == 0 && a.fence != f {
+			m.settles |= 1 << x
+		}
+		out(t, c.step("grants", x, k), "")
+	})
+}
+
+func (c *Config) settle(s *state, k, x int, out emit) {
+	t := *s
+	m, a := &t.nodes[k], &t.attempts[x]
+	m.settles &^= 1 << x
+	if !m.votes() || m.rem[x] == 0 {
+		return
+	}
+	most := m.number() - 1
+	late := int(m.numbers) == x+1 && a.fence >= max(m.below, m.floor)
+	if a.fence >= most || late {
+		if a.fence < most && m.seen == m.fence {
+			m.seen = a.fence
+		}
+		m.fence, m.told, m.restored, m.numbers = a.fence, 0, 0, uint8(x+1)
+	}
+	m.raise(a.fence)
+	c.forgetGhost(m)
+	if a.phase == settling {
+		m.settled |= 1 << x
+	}
+	out(t, c.step("stores the fence", x, k), "")
+}
+
+// release also stands for the undo of a LOCK that was not granted, and for FORCE.
+func (c *Config) release(s *state, k, x int, out emit) {
+	t := *s
+	m, a := &t.nodes[k], &t.attempts[x]
+	counts := m.votes()
+	m.releases &^= 1 << x
+	there := m.rem[x] > 0
+	m.rem[x] = 0
+	switch {
+	case c.owner(&m.record) == c.locks[x].owner+1:
+	case a.phase != undone:
+		m.raise(a.fence + 1)
+	case there && int(m.numbers) == x+1 && m.seen == m.fence:
+		if m.seen = m.below; m.below <= m.floor {
+			m.seen = 0
+		}
+	}
+	m.marked &^= 1 << x
+	if m.marked == 0 || !c.ByHold {
+		m.doubt = 0
+	}
+	m.over |= 1 << x
+	if x == 0 && s.ending == 1 && counts {
+		m.ended = 1
+	}
+	out(t, c.step("releases", x, k), "")
+}
+
+// renew executes a RENEW of the first LOCK: the one under way, or an older one.
+func (c *Config) renew(s *state, k int, current bool, out emit) {
+	n, f := &s.nodes[k], s.attempts[0].fence
+	there := n.rem[0] > 0 && n.fence == f
+	if n.out == 1 && c.BackOut || !there && !c.putsBack(s, n, f, current) {
+		return
+	}
+	c.ends(c.Short, func(rem uint8) {
+		t := *s
+		m := &t.nodes[k]
+		what := "renews"
+		if !there {
+			what = putBack
+			m.record = record{fence: f, told: 1}
+			m.raise(f)
+		}
+		m.rem[0] = max(m.rem[0], rem)
+		switch {
+		case !current:
+			m.late = 0
+		case n.votes():
+			if c.Lossy {
+				m.renewal = 0
+				out(t, c.step(what+", and nobody hears it", 0, k), "")
+			}
+			m.renewal, m.renewed = 0, 1
+		default:
+			m.renewal = 0
+		}
+		out(t, c.step(what, 0, k), "")
+	})
+}
+
+// putsBack reports whether a node makes the record of a grant anew. The RENEW under way asks for it when a node has applied it.
+func (c *Config) putsBack(s *state, n *node, f uint8, current bool) bool {
+	if c.owner(&n.record) != 0 || n.seen > f || has(n.over, 0) || c.BackFloor && f <= n.floor {
+		return false
+	}
+	if !current {
+		return true
+	}
+	for k := range s.nodes {
+		if s.nodes[k].renewed == 1 {
+			return true
+		}
+	}
+	return false
+}
+
+// restore makes the record of a grant anew that a quorum of other nodes has renewed.
+func (c *Config) restore(s *state, k int, out emit) {
+	t := *s
+	m, f := &t.nodes[k], s.attempts[0].fence
+	m.carried = 0
+	if m.stage() > c.CarryFrom || c.owner(&m.record) != 0 || c.CarrySeen && (m.seen > f || has(m.over, 0)) {
+		return
+	}
+	c.ends(c.Short, func(rem uint8) {
+		u := t
+		m := &u.nodes[k]
+		if c.CarryEnd && has(m.marked, 0) {
+			rem = max(rem, m.doubt)
+		}
+		m.record = record{fence: f, told: 1, restored: 1}
+		m.rem[0] = rem
+		m.raise(f)
+		what := restored
+		if m.doubt == 0 {
+			what = restoredLate
+		}
+		if m.marked &^= 1; m.marked == 0 {
+			m.doubt = 0
+		}
+		out(u, c.step(what, 0, k), "")
+	})
+}
