@@ -49,7 +49,7 @@ func (c *Config) copy(s *state, k int, out emit) {
 		return
 	}
 	if n.wait == 0 || !c.ReadAfter {
-		for j := range s.nodes {
+		for j := range c.Nodes {
 			if m := &s.nodes[j]; j != k && (m.out == 0 || !c.ReadVoters) && (n.copying == 0 || !has(m.readBy, int(n.copying))) {
 				c.read(s, k, j, out)
 			}
@@ -73,7 +73,7 @@ func (c *Config) copy(s *state, k int, out emit) {
 }
 
 func (c *Config) enough(s *state, number int) bool {
-	reads, need := 0, quorum
+	reads, need := 0, c.quorum()
 	for k := range s.nodes {
 		reads += int(s.nodes[k].readBy >> number & 1)
 	}

@@ -34,7 +34,7 @@
 //
 // Beyond the tests these were visited to the end, and no promise is broken:
 //
-//	-kinds aa -losses 2 -lossy -long                             1.8 million states
+//	-kinds aa -losses 2 -lossy -long                             2.4 million states
 //	-kinds hb                                                   14.4
 //	-kinds ha -ttl 3 -r 2 -renewals 1 -carry -ends               4.1
 //	-kinds e -ttl 3 -renewals 2 -carry -ends -losses 2 -saves 1  2.2

@@ -11,6 +11,7 @@ import (
 func main() {
 	c := Config{Rules: soundRules()}
 	flag.StringVar(&c.Kinds, "kinds", "ha", "the owners, a letter each, see the package")
+	flag.IntVar(&c.Nodes, "n", 3, "nodes, 3 or 5")
 	flag.IntVar(&c.TTL, "ttl", 2, "of each LOCK")
 	flag.IntVar(&c.Short, "short", 0, "of each RENEW; 0: the same")
 	flag.IntVar(&c.Drift, "drift", 0, "how much sooner a lease may end")

@@ -53,6 +53,7 @@ func soundRules() Rules {
 type Config struct {
 	Rules
 	Kinds    string // a letter an owner, see doc.go
+	Nodes    int    // 3 or 5
 	TTL      int    // of each LOCK, and the longest there is
 	Short    int    // of each RENEW
 	Drift    int
@@ -134,7 +135,7 @@ var variants = []explore.Variant[Rules, Config]{
 
 // world is one in which a node forgets once.
 func world(kinds string, ttl int, more ...func(c *Config)) *Config {
-	c := &Config{Rules: soundRules(), Kinds: kinds, TTL: ttl, Short: ttl, R: 1, Losses: 1}
+	c := &Config{Rules: soundRules(), Kinds: kinds, Nodes: 3, TTL: ttl, Short: ttl, R: 1, Losses: 1}
 	for _, f := range more {
 		f(c)
 	}

@@ -3,16 +3,14 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/lockproxy/lockproxy/integration/model/explore"
 )
 
 const (
-	nodes  = 3
-	quorum = 2
-	slots  = 3 // LOCKs, of all owners
+	nodes = 5 // at most
+	slots = 3 // LOCKs, of all owners
 
 	ahead   = 3  // the largest fence of a node that is ahead, of another name
 	unknown = 15 // as the fence of a record: the node cannot vouch for it
@@ -104,7 +102,7 @@ func (c *Config) initial() []state {
 		}
 	}
 	if c.Ahead {
-		s.nodes[nodes-1].counter = ahead
+		s.nodes[c.Nodes-1].counter = ahead
 	}
 	return []state{s}
 }
@@ -117,8 +115,8 @@ func (c *Config) parse() error {
 		lists := map[rune][]lock{
 			'a': {{owner: o, after: -1}},
 			'b': {{owner: o, after: -1}, {owner: o, after: x}},
-			'h': {{owner: o, after: -1, held: quorum}},
-			'e': {{owner: o, after: -1, held: nodes}},
+			'h': {{owner: o, after: -1, held: c.quorum()}},
+			'e': {{owner: o, after: -1, held: c.Nodes}},
 		}
 		if lists[kind] == nil {
 			return fmt.Errorf("no kind is called %c", kind)
@@ -149,6 +147,8 @@ func (c *Config) alike() (orders [][slots]int) {
 	}
 	return orders
 }
+
+func (c *Config) quorum() int { return c.Nodes/2 + 1 }
 
 func has(mask uint8, x int) bool { return mask>>x&1 == 1 }
 
@@ -181,11 +181,15 @@ func (c *Config) ended(s *state) bool {
 func (c *Config) canonical(s state) state {
 	c.stop(&s)
 	for k := range s.nodes {
+		if k >= c.Nodes {
+			s.nodes[k] = node{}
+			continue
+		}
 		c.drop(&s, &s.nodes[k])
 	}
-	best := reordered(&s, c.orders[0])
+	best := c.reordered(&s, c.orders[0])
 	for _, order := range c.orders[1:] {
-		if t := reordered(&s, order); bytes.Compare(explore.Bytes(&t), explore.Bytes(&best)) < 0 {
+		if t := c.reordered(&s, order); bytes.Compare(explore.Bytes(&t), explore.Bytes(&best)) < 0 {
 			best = t
 		}
 	}
@@ -291,7 +295,7 @@ func (c *Config) releaseMatters(s *state, n *node, x int) bool {
 }
 
 // reordered has the LOCKs in another order, and the nodes in theirs, which are alike.
-func reordered(s *state, order [slots]int) state {
+func (c *Config) reordered(s *state, order [slots]int) state {
 	t := *s
 	if order != [slots]int{0, 1, 2} {
 		for x, from := range order {
@@ -304,8 +308,11 @@ func reordered(s *state, order [slots]int) state {
 			t.nodes[k].reorder(&s.nodes[k], order)
 		}
 	}
-	sorted := t.nodes[:]
-	slices.SortFunc(sorted, func(a, b node) int { return bytes.Compare(explore.Bytes(&a), explore.Bytes(&b)) })
+	for i := 1; i < c.Nodes; i++ {
+		for j := i; j > 0 && bytes.Compare(explore.Bytes(&t.nodes[j]), explore.Bytes(&t.nodes[j-1])) < 0; j-- {
+			t.nodes[j], t.nodes[j-1] = t.nodes[j-1], t.nodes[j]
+		}
+	}
 	return t
 }
 
@@ -350,7 +357,7 @@ func (c *Config) describe(s *state) string {
 		fmt.Fprintf(&b, "L%d:%s f%d v%d ", x, names[a.phase], a.fence, a.valid)
 	}
 	fmt.Fprintf(&b, "renewing %d ending %d |", s.renewing, s.ending)
-	for k := range s.nodes {
+	for k := range c.Nodes {
 		n := &s.nodes[k]
 		fmt.Fprintf(&b, " [%s c%d", c.text(&n.record), n.counter)
 		if n.out == 1 {

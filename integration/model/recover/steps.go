@@ -55,7 +55,7 @@ func (c *Config) successors(s *state, out emit) {
 	}
 	c.renewal(s, out)
 	c.operator(s, out)
-	for k := range s.nodes {
+	for k := range c.Nodes {
 		c.node(s, k, out)
 	}
 }
@@ -147,8 +147,9 @@ func (c *Config) proxy(s *state, x int, out emit) {
 
 // count has a LOCK that a quorum granted be told a fence, or settle one.
 func (c *Config) count(s *state, x int, out emit) {
-	var f, votes, same uint8
-	var kept [unknown + 1]uint8
+	var f uint8
+	var votes, same int
+	var kept [unknown + 1]int
 	for k := range s.nodes {
 		if n := &s.nodes[k]; n.vote[x] > 0 {
 			votes++
@@ -156,11 +157,11 @@ func (c *Config) count(s *state, x int, out emit) {
 			kept[n.kept[x]]++
 		}
 	}
-	if votes < quorum {
+	if votes < c.quorum() {
 		return
 	}
 	for k := uint8(1); k < unknown; k++ {
-		if kept[k] >= quorum {
+		if kept[k] >= c.quorum() {
 			c.tell(s, x, k, entered, out)
 			return
 		}
@@ -173,7 +174,7 @@ func (c *Config) count(s *state, x int, out emit) {
 			n.settles |= 1 << x
 		}
 	}
-	if same >= quorum {
+	if same >= c.quorum() {
 		c.tell(s, x, f, granted, out)
 		return
 	}
@@ -188,7 +189,7 @@ func (c *Config) tellSettled(s *state, x int, out emit) {
 			carry++
 		}
 	}
-	if carry >= quorum {
+	if carry >= c.quorum() {
 		c.tell(s, x, f, granted, out)
 	}
 }
@@ -259,7 +260,7 @@ func (c *Config) renewal(s *state, out emit) {
 	for k := range s.nodes {
 		votes += int(s.nodes[k].renewed)
 	}
-	if votes >= quorum {
+	if votes >= c.quorum() {
 		c.tellRenewed(s, out)
 	}
 }
@@ -315,7 +316,7 @@ func (c *Config) operator(s *state, out emit) {
 	for k := range s.nodes {
 		votes += int(s.nodes[k].ended)
 	}
-	if votes >= quorum && (int(s.endSince) < c.R || !c.EndBound) {
+	if votes >= c.quorum() && (int(s.endSince) < c.R || !c.EndBound) {
 		t.ending = 2
 		out(t, c.step(answered, 0, -1), "")
 	}
