@@ -16,14 +16,16 @@
 //
 //	a  by LOCK             h  has been granted it at the start, by a bare quorum
 //	b  by LOCK, and again  e  the same, by all nodes
+//	r  as a reader         s  has been granted it as a reader, by a bare quorum
 //
 // The first LOCK may be kept by renewals, and ended by an operator whose FORCE its owner does not hear of; so would an UNLOCK at
 // another proxy. Messages are executed late, also when the node has forgotten since, or never; answers are lost with -lossy.
 //
 // The promises:
 //
-//	P1: at most one owner is inside a validity; FORCE voids it when it is asked for
-//	P2: a grant's fence is above all that were told before; a LOCK is told the fence of its owner's grant only if that was told last
+//	P1: at most one owner is inside a validity, or readers are; FORCE voids it when it is asked for
+//	P2: a grant's fence is above all that were told before, or a reader's not below those of others; a LOCK is told the fence of
+//	    its owner's grant only if no later one was told
 //	R:  where a RENEW succeeds, and the lock was not ended, no later fence was told
 //	Z:  no RENEW succeeds that is asked for after FORCE was answered
 //	M:  a node marks no name for a hold that was given back there since it forgot
@@ -34,11 +36,14 @@
 //
 // Beyond the tests these were visited to the end, and no promise is broken:
 //
-//	-kinds aa -losses 2 -lossy -long                             2.4 million states
+//	-kinds haa                                                   2.2 million states
+//	-kinds aa -losses 2 -lossy -long                             2.4
 //	-kinds hb                                                   14.4
 //	-kinds ha -ttl 3 -r 2 -renewals 1 -carry -ends               4.1
 //	-kinds e -ttl 3 -renewals 2 -carry -ends -losses 2 -saves 1  2.2
 //	-kinds e -ttl 4 -r 2 -renewals 2 -carry -ends -losses 2      1.3
+//	-n 5 -kinds ha -renewals 1                                   2.6
+//	-n 5 -kinds ha -losses 2                                    10.9
 //
 // To have fewer states: a round whose time is over counts as given up, and a lock whose validity has ended as given back; a
 // message that would change nothing is as good as one that is never executed.

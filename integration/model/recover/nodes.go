@@ -60,20 +60,28 @@ func (c *Config) ends(ttl int, f func(rem uint8)) {
 
 func (c *Config) acquire(s *state, k, x int, out emit) {
 	n, a := &s.nodes[k], &s.attempts[x]
-	owner := c.owner(&n.record)
-	if !n.votes() || owner != 0 && owner != c.locks[x].owner+1 {
+	if !n.votes() || c.inTheWay(&n.record, x) {
 		return
 	}
+	reads, fresh := c.locks[x].reads, c.owner(&n.record) == 0
 	c.ends(c.TTL, func(rem uint8) {
 		t := *s
 		m := &t.nodes[k]
 		m.acquires &^= 1 << x
 		f, kept := m.number(), uint8(0)
-		if owner == 0 {
+		switch {
+		case reads:
+			if m.seen > m.floor {
+				f = m.seen
+			}
+			m.raise(f)
+		case fresh:
 			m.record = record{fence: f, numbers: uint8(x + 1), below: max(m.seen, m.floor)}
 			m.raise(f)
-		} else if kept = m.fence; m.told == 1 {
+		case m.told == 1:
 			kept = unknown
+		default:
+			kept = m.fence
 		}
 		m.rem[x] = max(m.rem[x], rem)
 		if a.phase == asking {
@@ -82,7 +90,7 @@ func (c *Config) acquire(s *state, k, x int, out emit) {
 			}
 			m.vote[x], m.kept[x] = f, kept
 		}
-		if a.phase == settling || a.phase == holding && owner == 0 && a.fence != f {
+		if a.phase == settling || a.phase == holding && kept == 0 && a.fence != f {
 			m.settles |= 1 << x
 		}
 		out(t, c.step("grants", x, k), "")
@@ -96,20 +104,29 @@ func (c *Config) settle(s *state, k, x int, out emit) {
 	if !m.votes() || m.rem[x] == 0 {
 		return
 	}
-	most := m.number() - 1
-	late := int(m.numbers) == x+1 && a.fence >= max(m.below, m.floor)
-	if a.fence >= most || late {
-		if a.fence < most && m.seen == m.fence {
-			m.seen = a.fence
-		}
-		m.fence, m.told, m.restored, m.numbers = a.fence, 0, 0, uint8(x+1)
+	if c.locks[x].reads {
+		m.raise(a.fence)
+	} else {
+		c.store(m, x, a.fence)
 	}
-	m.raise(a.fence)
-	c.forgetGhost(m)
 	if a.phase == settling {
 		m.settled |= 1 << x
 	}
 	out(t, c.step("stores the fence", x, k), "")
+}
+
+// store has a record take over the fence of a LOCK, if it is not below what the name had here before.
+func (c *Config) store(m *node, x int, f uint8) {
+	most := m.number() - 1
+	late := int(m.numbers) == x+1 && f >= max(m.below, m.floor)
+	if f >= most || late {
+		if f < most && m.seen == m.fence {
+			m.seen = f
+		}
+		m.fence, m.told, m.restored, m.numbers = f, 0, 0, uint8(x+1)
+	}
+	m.raise(f)
+	c.forgetGhost(m)
 }
 
 // release also stands for the undo of a LOCK that was not granted, and for FORCE.
@@ -121,7 +138,7 @@ func (c *Config) release(s *state, k, x int, out emit) {
 	there := m.rem[x] > 0
 	m.rem[x] = 0
 	switch {
-	case c.owner(&m.record) == c.locks[x].owner+1:
+	case c.locks[x].reads || c.owner(&m.record) == c.locks[x].owner+1:
 	case a.phase != undone:
 		m.raise(a.fence + 1)
 	case there && int(m.numbers) == x+1 && m.seen == m.fence:

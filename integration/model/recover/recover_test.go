@@ -20,7 +20,10 @@ func TestSoundRulesHold(t *testing.T) {
 	}{
 		{"a holder and a rival, and clocks differ", world("ha", 3, drifting, lossy), []string{granted, marked, lost}},
 		{"two rivals, and rounds are slow", world("aa", 3, slower, lossy), []string{granted, marked, back}},
-		{"three owners", world("haa", 2), []string{granted, marked, back}},
+		{"a reader that holds, another one and a writer", world("sra", 2), []string{granted, shared, marked, back}},
+		{"a writer that keeps the lock, and a reader", world("hr", 3, renewing, restoring), []string{shared, renewed, marked, restored}},
+		{"five nodes", world("ha", 2, five), []string{granted, marked, back}},
+		{"five nodes, and an operator ends the lock", world("e", 2, ending, restoring, five), []string{renewed, answered, marked}},
 		{"a lock is kept beside a rival, and rounds are slow", world("ha", 3, renewing, slower, lossy), []string{granted, renewed, putBack, marked}},
 		{"two nodes forget, or one twice, and may be back without a copy", world("ha", 2, losing, staying, lossy), []string{granted, marked, fellBack}},
 		{"an operator ends a lock that is kept", world("h", 3, ending, lossy), []string{renewed, answered, putBack, marked}},

@@ -151,4 +151,5 @@ func losing(c *Config)    { c.Losses = 2 }
 func saving(c *Config)    { c.Saves = 1 }
 func staying(c *Config)   { c.Long = true }
 func lossy(c *Config)     { c.Lossy = true }
+func five(c *Config)      { c.Nodes = 5 }
 func drifting(c *Config)  { c.Drift = 1 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -20,7 +21,8 @@ const (
 type lock struct {
 	owner uint8
 	after int8 // the LOCK of the same owner that comes first; -1: none
-	held  int  // on how many nodes it has been granted at the start
+	reads bool
+	held  int // on how many nodes it has been granted at the start
 }
 
 // A record is a lock record. Its owner is that of its holds.
@@ -80,6 +82,7 @@ type state struct {
 	renewals, renewing, since uint8 // of the first LOCK: how many are left; 1: one is under way, 2: asked for after the end; since when
 	ending, endSince          uint8 // 1: an operator ends it; 2: and was answered
 	largest, whose            uint8 // the largest fence that was told, and to whom
+	wrote                     uint8 // and to one who has the name alone
 	losses, saves             uint8
 }
 
@@ -96,6 +99,9 @@ func (c *Config) initial() []state {
 		}
 		s.attempts[x] = attempt{phase: holding, fence: 1, valid: uint8(c.TTL - c.Drift)}
 		s.largest, s.whose = 1, c.locks[x].owner
+		if !c.locks[x].reads {
+			s.wrote = 1
+		}
 		for k := range held {
 			n := &s.nodes[k]
 			n.counter, n.seen, n.fence, n.rem[x] = 1, 1, 1, uint8(c.TTL)
@@ -115,6 +121,8 @@ func (c *Config) parse() error {
 		lists := map[rune][]lock{
 			'a': {{owner: o, after: -1}},
 			'b': {{owner: o, after: -1}, {owner: o, after: x}},
+			'r': {{owner: o, after: -1, reads: true}},
+			's': {{owner: o, after: -1, reads: true, held: c.quorum()}},
 			'h': {{owner: o, after: -1, held: c.quorum()}},
 			'e': {{owner: o, after: -1, held: c.Nodes}},
 		}
@@ -125,6 +133,9 @@ func (c *Config) parse() error {
 	}
 	if len(c.locks) == 0 || len(c.locks) > slots {
 		return fmt.Errorf("1 to %d LOCKs", slots)
+	}
+	if c.locks[0].reads && c.Renewals > 0 {
+		return errors.New("renewals are those of one who has the name alone")
 	}
 	c.orders = c.alike()
 	return nil
@@ -139,7 +150,7 @@ func (c *Config) alike() (orders [][slots]int) {
 				continue
 			}
 			same = same && x < len(c.locks) && from < len(c.locks) && !strings.ContainsRune(c.Kinds, 'b') &&
-				c.locks[x].held == c.locks[from].held && (x > 0 && from > 0 || c.Renewals == 0 && !c.Ends)
+				c.locks[x].held == c.locks[from].held && c.locks[x].reads == c.locks[from].reads && (x > 0 && from > 0 || c.Renewals == 0 && !c.Ends)
 		}
 		if same {
 			orders = append(orders, order)
@@ -160,6 +171,16 @@ func (c *Config) owner(r *record) uint8 {
 		}
 	}
 	return 0
+}
+
+// inTheWay reports whether a record keeps a LOCK from being granted: readers share the name.
+func (c *Config) inTheWay(r *record, x int) bool {
+	for y := range c.locks {
+		if l := &c.locks[y]; r.rem[y] > 0 && l.owner != c.locks[x].owner && !(l.reads && c.locks[x].reads) {
+			return true
+		}
+	}
+	return false
 }
 
 func (c *Config) mayStart(s *state, x int) bool {

@@ -22,6 +22,7 @@ func (s step) String() string {
 
 // What is counted: without it a search proves nothing.
 const (
+	shared       = "is granted, and shares the name"
 	granted      = "is granted"
 	entered      = "is told the grant that its owner has"
 	renewed      = "RENEW is told"
@@ -205,11 +206,18 @@ func (c *Config) tell(s *state, x int, f uint8, what string, out emit) {
 	case broken != "":
 	case what == entered && (f < s.largest || f == s.largest && s.whose != owner):
 		broken = fmt.Sprintf("P2: fence %d is told again after %d", f, s.largest)
-	case what == granted && f <= s.largest:
+	case c.locks[x].reads && f < s.wrote:
+		broken = fmt.Sprintf("P2: fence %d is below %d, which was told before to one who had the name alone", f, s.wrote)
+	case what == granted && !c.locks[x].reads && f <= s.largest:
 		broken = fmt.Sprintf("P2: fence %d is not above %d", f, s.largest)
 	}
 	if f >= s.largest {
 		t.largest, t.whose = f, owner
+	}
+	if c.locks[x].reads {
+		what = shared
+	} else {
+		t.wrote = max(t.wrote, f)
 	}
 	out(t, c.step(what, x, -1), broken)
 }
@@ -222,8 +230,10 @@ func (c *Config) exclusive(s *state) string {
 			inside |= 1 << x
 		}
 	}
-	if c.ownersOf(inside) > 1 {
-		return "P1: two owners are inside their validities"
+	for x := range c.locks {
+		if has(inside, x) && !c.locks[x].reads && c.ownersOf(inside) > 1 {
+			return "P1: two owners are inside their validities"
+		}
 	}
 	return ""
 }
