@@ -59,17 +59,22 @@ func (c *Config) copy(s *state, k int, out emit) {
 		c.commit(s, k, out)
 	}
 	if c.Long && n.long == 0 {
-		t := *s
-		m := &t.nodes[k]
-		for j := range t.nodes { // a clock is ahead of all fences
-			m.counter = max(m.counter, t.nodes[j].counter)
-		}
-		m.counter = max(m.counter, s.largest)
-		m.floor, m.out, m.wait = m.counter, 0, 0
-		t.endCopy(m)
-		c.forgetGhost(m)
-		out(t, c.step(fellBack, -1, k), "")
+		c.fallBack(s, k, out)
 	}
+}
+
+// fallBack ends the time that a node is out without a copy. Its floor is then its clock, which is ahead of all fences.
+func (c *Config) fallBack(s *state, k int, out emit) {
+	t := *s
+	m := &t.nodes[k]
+	m.counter = max(m.counter, s.largest)
+	for j := range t.nodes {
+		m.counter = max(m.counter, t.nodes[j].counter)
+	}
+	m.floor, m.out, m.wait = m.counter, 0, 0
+	t.endCopy(m)
+	c.forgetGhost(m)
+	out(t, c.step(fellBack, -1, k), "")
 }
 
 func (c *Config) enough(s *state, number int) bool {
@@ -154,23 +159,15 @@ func (c *Config) commit(s *state, k int, out emit) {
 		m.floor = m.counter
 	}
 	m.out = 0
-	switch owners := c.ownersOf(holds); {
+	if !c.AllOwners {
+		holds = c.ofLast(holds)
+	}
+	switch {
 	case holds == 0:
-	case c.Abstains && c.AllOwners || owners > 1 && c.AllOwners:
+	case c.Abstains || c.ownersOf(holds) > 1:
 		m.marked, m.doubt = holds, m.rest
-	case c.Abstains:
-		m.marked, m.doubt = c.ofLast(holds), m.rest
 	default:
-		m.record = record{fence: m.has, told: 1, restored: 1}
-		if c.Vouches {
-			m.told = 0
-		}
-		for x := range c.locks {
-			if has(holds, x) {
-				m.rem[x] = m.rest
-			}
-		}
-		m.raise(m.has)
+		c.takeOver(m, holds)
 	}
 	if c.Generation { // else its messages may be executed again
 		t.endCopy(m)
@@ -183,6 +180,20 @@ func (c *Config) commit(s *state, k int, out emit) {
 		what = cleared
 	}
 	out(t, c.step(what, -1, k), broken)
+}
+
+// takeOver makes a record of what was copied, which is no ghost.
+func (c *Config) takeOver(m *node, holds uint8) {
+	m.record = record{fence: m.has, told: 1, restored: 1}
+	if c.Vouches {
+		m.told = 0
+	}
+	for x := range c.locks {
+		if has(holds, x) {
+			m.rem[x] = m.rest
+		}
+	}
+	m.raise(m.has)
 }
 
 func (c *Config) ownersOf(holds uint8) (n int) {

@@ -10,7 +10,7 @@
 // Nothing is put back at or under the floor, since the node may have forgotten why not. With -carry a RENEW that a quorum of
 // other nodes has done restores its grant there, whether the marker is still there or not: the node has a record again. With
 // -saves a node does not forget everything but goes back to what it had once, as from an older RDB. Then a record at or under
-// the floor counts as none, and its largest fence stays.
+// the floor counts as none, and its largest fence stays. Markers are not saved: they would do no more than abstain.
 //
 // One name. Each owner wants it as -kinds has it:
 //
@@ -31,8 +31,8 @@
 //	M:  a node marks no name for a hold that was given back there since it forgot
 //
 // Every rule is a flag; -broken NAME takes one away. No search found a use for these alone: back-out (back-ghosts is that with
-// ghosts), largest and carry-reading, which is why a node that is copied to could as well restore a grant. carry-known shows only where a round
-// can last as long as two waits of the search: -r 2.
+// ghosts), largest, and carry-reading: a node could restore a grant while it is copied to. What carry-known is for shows only
+// where a round may last for more than one tick: a RENEW that is under way when FORCE is answered, and told when the node is back.
 //
 // Beyond the tests these were visited to the end, and no promise is broken:
 //

@@ -13,33 +13,32 @@ const (
 
 // Rules are what proxies and nodes do about a node that forgot.
 type Rules struct {
-	LockBound   bool // a LOCK is granted only while it is younger than R
-	RenewBound  bool // so is a RENEW told
-	EndBound    bool // and UNLOCK or FORCE answered
-	Wait        bool // a node that forgot waits for R
-	ReadAfter   bool // and is copied to by what is read after that
-	ReadVoters  bool // of nodes that are not out themselves
-	ReadQuorum  bool // a quorum of them
-	Generation  bool // a copy to a node that has forgotten again does nothing
-	AllOwners   bool // the marker has the holds of all owners that were read
-	Latest      bool // and stays for the longest of them
-	Abstains    bool // under it the node has no vote about the name; else it has a record, which votes
-	Vouches     bool // and for whose fence it vouches
-	ByHold      bool // a release takes its own hold out of the marker
-	Tombs       bool // one that was executed before the marker is there keeps its hold out of it
-	Floor       bool // the node's floor is the largest fence that was read
-	BackFloor   bool // nothing is put back at or under it
-	BackOut     bool // nor while the node is out
-	Ghosts      bool // a record at or under the floor counts as none
-	SettleAbove bool // nor is a grant given a fence at or under it
-	KeepLargest bool // a node whose memory goes back keeps the largest fence that came with it
-	Fallback    bool // without a copy a node is out for the longest lease
-	CarryKnown  bool // what a quorum has renewed is restored only by a RENEW that began when the node was known to be back
-	CarryGen    bool // and if the node has not forgotten since
-	CarrySeen   bool // and has seen no later fence of the name since
-	CarryEnd    bool // and not for less time than the marker would stay
-	CarryStamp  bool // a restored record is a ghost after the next loss
-	CarryFrom   stage
+	LockBound   bool  // a LOCK is granted only while it is younger than R
+	RenewBound  bool  // so is a RENEW told
+	EndBound    bool  // and UNLOCK or FORCE answered
+	Wait        bool  // a node that forgot waits for R
+	ReadAfter   bool  // and is copied to by what is read after that
+	ReadVoters  bool  // of nodes that are not out themselves
+	ReadQuorum  bool  // a quorum of them
+	Generation  bool  // a copy to a node that has forgotten again does nothing
+	AllOwners   bool  // the marker has the holds of all owners that were read
+	Latest      bool  // and stays for the longest of them
+	Abstains    bool  // under it the node has no vote about the name; else it has a record, which votes
+	Vouches     bool  // and for whose fence it vouches
+	ByHold      bool  // a release takes its own hold out of the marker
+	Tombs       bool  // one that was executed before the marker is there keeps its hold out of it
+	Floor       bool  // the node's floor is the largest fence that was read
+	BackFloor   bool  // nothing is put back at or under it
+	BackOut     bool  // nor while the node is out
+	Ghosts      bool  // a record at or under the floor counts as none
+	KeepLargest bool  // a node whose memory goes back keeps the largest fence that came with it
+	Fallback    bool  // without a copy a node is out for the longest lease
+	CarryKnown  bool  // what a quorum has renewed is restored only by a RENEW that began when the node was known to be back
+	CarryGen    bool  // and if the node has not forgotten since
+	CarrySeen   bool  // and neither has the hold been given back there since, nor a later fence of the name been seen
+	CarryEnd    bool  // and not for less time than the marker would stay
+	CarryStamp  bool  // a restored record is a ghost after the next loss
+	CarryFrom   stage // how far the node has to be
 }
 
 func soundRules() Rules {
@@ -121,7 +120,7 @@ var variants = []explore.Variant[Rules, Config]{
 		func(r *Rules) { r.CarryKnown = false }, "Z", world("e", 4, ending, restoring, slower)),
 	without("carry-gen", "or that has forgotten again",
 		func(r *Rules) { r.CarryGen = false }, "Z", world("e", 3, ending, restoring, losing)),
-	without("carry-seen", "or where a later fence of the name was seen",
+	without("carry-seen", "or where the hold was given back since, or a later fence seen",
 		func(r *Rules) { r.CarrySeen = false }, "Z", world("e", 3, ending, restoring)),
 	without("carry-end", "a restored record may end before the marker",
 		func(r *Rules) { r.CarryEnd = false }, "P1", world("ha", 4, renewing, shorter, restoring)),

@@ -29,7 +29,7 @@ type lock struct {
 type record struct {
 	rem            [slots]uint8 // of each hold, how long it is here; 0: it is not
 	fence, told    uint8        // told: a renewal put it back
-	restored       uint8        // one that a quorum had carried before, in this generation
+	restored       uint8        // so did one that a quorum had done before, in this generation
 	numbers, below uint8        // the LOCK that numbered it, plus 1, and the largest fence that the name may have had here before; 0: not known
 }
 
@@ -146,17 +146,20 @@ func (c *Config) alike() (orders [][slots]int) {
 	for _, order := range [][slots]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
 		same := true
 		for x, from := range order {
-			if x == from {
-				continue
-			}
-			same = same && x < len(c.locks) && from < len(c.locks) && !strings.ContainsRune(c.Kinds, 'b') &&
-				c.locks[x].held == c.locks[from].held && c.locks[x].reads == c.locks[from].reads && (x > 0 && from > 0 || c.Renewals == 0 && !c.Ends)
+			same = same && (x == from || c.areAlike(x, from))
 		}
 		if same {
 			orders = append(orders, order)
 		}
 	}
 	return orders
+}
+
+func (c *Config) areAlike(x, y int) bool {
+	if max(x, y) >= len(c.locks) || strings.ContainsRune(c.Kinds, 'b') || min(x, y) == 0 && c.Renewals > 0 {
+		return false
+	}
+	return c.locks[x].held == c.locks[y].held && c.locks[x].reads == c.locks[y].reads
 }
 
 func (c *Config) quorum() int { return c.Nodes/2 + 1 }
@@ -232,7 +235,7 @@ func (c *Config) stop(s *state) {
 		}
 	}
 	if s.renewing != 0 && (s.attempts[0].phase != holding || c.remains(s.since) <= 0) {
-		s.renewed()
+		s.endRenewal()
 	}
 	if s.attempts[0].phase != holding {
 		s.renewals = 0

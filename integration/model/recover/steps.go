@@ -264,7 +264,7 @@ func (c *Config) renewal(s *state, out emit) {
 		return
 	}
 	t := *s
-	t.renewed()
+	t.endRenewal()
 	out(t, c.step("no answer to the RENEW", 0, -1), "")
 	votes := 0
 	for k := range s.nodes {
@@ -275,8 +275,8 @@ func (c *Config) renewal(s *state, out emit) {
 	}
 }
 
-// renewed ends the RENEW under way; its messages may still arrive.
-func (s *state) renewed() {
+// endRenewal ends the RENEW under way; its messages may still arrive.
+func (s *state) endRenewal() {
 	s.renewing, s.since = 0, 0
 	for k := range s.nodes {
 		n := &s.nodes[k]
@@ -295,7 +295,7 @@ func (c *Config) tellRenewed(s *state, out emit) {
 			n.carried = 1
 		}
 	}
-	t.renewed()
+	t.endRenewal()
 	broken := c.exclusive(&t)
 	switch {
 	case s.renewing == 2:
