@@ -38,6 +38,7 @@
 //
 //	-kinds haa                                                   2.2 million states
 //	-kinds aa -losses 2 -lossy -long                             2.4
+//	-kinds sra                                                   1.9
 //	-kinds hb                                                   14.4
 //	-kinds ha -ttl 3 -r 2 -renewals 1 -carry -ends               4.1
 //	-kinds e -ttl 3 -renewals 2 -carry -ends -losses 2 -saves 1  2.2

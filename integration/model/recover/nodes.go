@@ -160,7 +160,7 @@ func (c *Config) release(s *state, k, x int, out emit) {
 // renew executes a RENEW of the first LOCK: the one under way, or an older one.
 func (c *Config) renew(s *state, k int, current bool, out emit) {
 	n, f := &s.nodes[k], s.attempts[0].fence
-	there := n.rem[0] > 0 && n.fence == f
+	there := c.isKept(n, f)
 	if n.out == 1 && c.BackOut || !there && !c.putsBack(s, n, f, current) {
 		return
 	}
@@ -170,8 +170,7 @@ func (c *Config) renew(s *state, k int, current bool, out emit) {
 		what := "renews"
 		if !there {
 			what = putBack
-			m.record = record{fence: f, told: 1}
-			m.raise(f)
+			c.makeAnew(m, record{fence: f, told: 1})
 		}
 		m.rem[0] = max(m.rem[0], rem)
 		switch {
@@ -190,9 +189,17 @@ func (c *Config) renew(s *state, k int, current bool, out emit) {
 	})
 }
 
+// makeAnew begins the record of the first LOCK. One of readers is there already, or needs no more than holds.
+func (c *Config) makeAnew(m *node, r record) {
+	if !c.locks[0].reads {
+		m.record = r
+	}
+	m.raise(r.fence)
+}
+
 // putsBack reports whether a node makes the record of a grant anew. The RENEW under way asks for it when a node has applied it.
 func (c *Config) putsBack(s *state, n *node, f uint8, current bool) bool {
-	if c.owner(&n.record) != 0 || n.seen > f || has(n.over, 0) || c.BackFloor && f <= n.floor {
+	if !c.isFree(n) || n.seen > f || has(n.over, 0) || c.BackFloor && f <= n.floor {
 		return false
 	}
 	if !current {
@@ -211,7 +218,7 @@ func (c *Config) restore(s *state, k int, out emit) {
 	t := *s
 	m, f := &t.nodes[k], s.attempts[0].fence
 	m.carried = 0
-	if m.stage() > c.CarryFrom || c.owner(&m.record) != 0 || c.CarrySeen && (m.seen > f || has(m.over, 0)) {
+	if m.stage() > c.CarryFrom || !c.isFree(m) || c.CarrySeen && (m.seen > f || has(m.over, 0)) {
 		return
 	}
 	c.ends(c.Short, func(rem uint8) {
@@ -220,14 +227,13 @@ func (c *Config) restore(s *state, k int, out emit) {
 		if c.CarryEnd && has(m.marked, 0) {
 			rem = max(rem, m.doubt)
 		}
-		m.record = record{fence: f, told: 1, restored: 1}
+		c.makeAnew(m, record{fence: f, told: 1, restored: 1})
 		m.rem[0] = rem
-		m.raise(f)
 		what := restored
 		if m.doubt == 0 {
 			what = restoredLate
 		}
-		if m.marked &^= 1; m.marked == 0 {
+		if m.marked &^= 1; m.marked == 0 || !c.CarryOwn {
 			m.doubt = 0
 		}
 		out(u, c.step(what, 0, k), "")

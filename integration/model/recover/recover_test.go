@@ -20,8 +20,8 @@ func TestSoundRulesHold(t *testing.T) {
 	}{
 		{"a holder and a rival, and clocks differ", world("ha", 3, drifting, lossy), []string{granted, marked, lost}},
 		{"two rivals, and rounds are slow", world("aa", 3, slower, lossy), []string{granted, marked, back}},
-		{"a reader that holds, another one and a writer", world("sra", 2), []string{granted, shared, marked, back}},
-		{"a writer that keeps the lock, and a reader", world("hr", 3, renewing, restoring), []string{shared, renewed, marked, restored}},
+		{"two readers, of whom one renews, and a writer", world("ssa", 3, renewing, restoring), []string{granted, renewed, putBack, restored}},
+		{"a writer that renews, and a reader", world("hr", 3, renewing, restoring), []string{shared, renewed, marked, restored}},
 		{"five nodes", world("ha", 2, five), []string{granted, marked, back}},
 		{"five nodes, and an operator ends the lock", world("e", 2, ending, restoring, five), []string{renewed, answered, marked}},
 		{"a lock is kept beside a rival, and rounds are slow", world("ha", 3, renewing, slower, lossy), []string{granted, renewed, putBack, marked}},

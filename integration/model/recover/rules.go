@@ -37,6 +37,7 @@ type Rules struct {
 	CarryGen    bool  // and if the node has not forgotten since
 	CarrySeen   bool  // and neither has the hold been given back there since, nor a later fence of the name been seen
 	CarryEnd    bool  // and not for less time than the marker would stay
+	CarryOwn    bool  // and takes no other holds out of the marker
 	CarryStamp  bool  // a restored record is a ghost after the next loss
 	CarryFrom   stage // how far the node has to be
 }
@@ -45,7 +46,7 @@ func soundRules() Rules {
 	return Rules{LockBound: true, RenewBound: true, EndBound: true, Wait: true, ReadAfter: true, ReadVoters: true, ReadQuorum: true,
 		Generation: true, AllOwners: true, Latest: true, Abstains: true, ByHold: true, Tombs: true, Floor: true, BackFloor: true,
 		BackOut: true, Ghosts: true, KeepLargest: true, Fallback: true,
-		CarryKnown: true, CarryGen: true, CarrySeen: true, CarryEnd: true, CarryStamp: true}
+		CarryKnown: true, CarryGen: true, CarrySeen: true, CarryEnd: true, CarryOwn: true, CarryStamp: true}
 }
 
 // Config bounds a search. Times are ticks; a tick is any wait.
@@ -124,6 +125,8 @@ var variants = []explore.Variant[Rules, Config]{
 		func(r *Rules) { r.CarrySeen = false }, "Z", world("e", 3, ending, restoring)),
 	without("carry-end", "a restored record may end before the marker",
 		func(r *Rules) { r.CarryEnd = false }, "P1", world("ha", 4, renewing, shorter, restoring)),
+	without("carry-own", "restoring a grant ends the marker, whoever else has a hold in it",
+		func(r *Rules) { r.CarryOwn = false }, "P1", world("ssa", 3, renewing, restoring)),
 	without("carry-stamp", "a restored record that came back with an older memory counts",
 		func(r *Rules) { r.CarryStamp = false }, "Z", world("e", 3, ending, restoring, losing, saving)),
 	without("carry-reading", "a node that is copied to takes it",

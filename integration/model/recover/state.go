@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -134,9 +133,6 @@ func (c *Config) parse() error {
 	if len(c.locks) == 0 || len(c.locks) > slots {
 		return fmt.Errorf("1 to %d LOCKs", slots)
 	}
-	if c.locks[0].reads && c.Renewals > 0 {
-		return errors.New("renewals are those of one who has the name alone")
-	}
 	c.orders = c.alike()
 	return nil
 }
@@ -184,6 +180,16 @@ func (c *Config) inTheWay(r *record, x int) bool {
 		}
 	}
 	return false
+}
+
+// isKept reports whether a node has the grant of the first LOCK, which has this fence. A reader's record has a fence of its own.
+func (c *Config) isKept(n *node, f uint8) bool {
+	return n.rem[0] > 0 && (n.fence == f || c.locks[0].reads)
+}
+
+// isFree reports whether nothing keeps a node that has not got the grant of the first LOCK from making it anew.
+func (c *Config) isFree(n *node) bool {
+	return n.rem[0] == 0 && !c.inTheWay(&n.record, 0) && (c.owner(&n.record) == 0 || c.locks[0].reads)
 }
 
 func (c *Config) mayStart(s *state, x int) bool {
@@ -281,9 +287,8 @@ func (c *Config) drop(s *state, n *node) {
 	if s.ending != 1 || c.EndBound && int(s.endSince) >= c.R {
 		n.ended = 0
 	}
-	if f := s.attempts[0].fence; n.seen > f && (n.rem[0] == 0 || n.fence != f) && s.losses == 0 && !has(n.acquires|n.settles, 0) {
-		n.late = 0
-		n.renewal = 0
+	if f := s.attempts[0].fence; n.seen > f && !c.isKept(n, f) && s.losses == 0 && !has(n.acquires|n.settles, 0) {
+		n.late, n.renewal = 0, 0
 	}
 	if n.out == 0 {
 		n.over &= 1
@@ -315,7 +320,7 @@ func (c *Config) releaseMatters(s *state, n *node, x int) bool {
 	a := &s.attempts[x]
 	told := a.phase == holding || a.phase == over
 	return n.rem[x] > 0 || has(n.acquires|n.marked, x) || n.out == 1 || s.losses > 0 ||
-		x == 0 && n.renewal|n.late|n.carried != 0 || told && n.seen <= a.fence || x == 0 && s.ending == 1 && n.ended == 0
+		x == 0 && n.renewal|n.late|n.carried != 0 || told && n.seen <= a.fence && !c.locks[x].reads || x == 0 && s.ending == 1 && n.ended == 0
 }
 
 // reordered has the LOCKs in another order, and the nodes in theirs, which are alike.
