@@ -173,17 +173,16 @@ func (c *Config) renew(s *state, k int, current bool, out emit) {
 			c.makeAnew(m, record{fence: f, told: 1})
 		}
 		m.rem[0] = max(m.rem[0], rem)
-		switch {
-		case !current:
+		if current {
+			m.renewal = 0
+		} else {
 			m.late = 0
-		case n.votes():
+		}
+		if current && n.votes() {
 			if c.Lossy {
-				m.renewal = 0
 				out(t, c.step(what+", and nobody hears it", 0, k), "")
 			}
-			m.renewal, m.renewed = 0, 1
-		default:
-			m.renewal = 0
+			m.renewed = 1
 		}
 		out(t, c.step(what, 0, k), "")
 	})

@@ -130,8 +130,8 @@ func (c *Config) parse() error {
 		}
 		c.locks = append(c.locks, lists[kind]...)
 	}
-	if len(c.locks) == 0 || len(c.locks) > slots {
-		return fmt.Errorf("1 to %d LOCKs", slots)
+	if len(c.locks) == 0 || len(c.locks) > slots || c.Nodes < 1 || c.Nodes > nodes {
+		return fmt.Errorf("1 to %d LOCKs, and 1 to %d nodes", slots, nodes)
 	}
 	c.orders = c.alike()
 	return nil
