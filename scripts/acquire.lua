@@ -30,6 +30,7 @@
 --   replace  granted only if exactly the grant named in ARGV[11..12], which a quorum has noted, is here, or holds of the
 --          same request. Its holds are dropped and remembered as given back, and it is noted here too. Where the name is
 --          free nothing is granted: else a grant that was given back, or was replaced already, could be replaced once more
+local refusal = abstains()
 if refusal then return refusal end
 local owner, ttl, proposal, how = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[9]
 local hold, known = ARGV[10], tonumber(ARGV[11])

@@ -8,6 +8,7 @@
 --         has not waited
 --   ARGV[8..]  for each name, how many arguments acquire gets from its ARGV[5] on, and these
 --   {1, reply, reply ...}  that of acquire for each name, or {4}: it would have been granted, if all had been
+-- A node that is in doubt about one of the names refuses as it does for that one.
 -- Without the grant of all nothing is written but what acquire writes then, and the intent to have these names.
 if refusal then return refusal end
 local width, keep_out = tonumber(whole[5]), tonumber(whole[6])
@@ -23,6 +24,9 @@ while whole[at] do
   at = last + 1
 end
 
+for _, call in ipairs(calls) do
+  if call.refused and call.refused[1] < 0 then return call.refused end
+end
 local all = #grants == #calls
 for i, call in ipairs(calls) do
   KEYS, ARGV = call.keys, call.args

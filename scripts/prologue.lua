@@ -25,7 +25,12 @@
 --            by an operator; changed, the time of the last one in ms; max 0, by which older proxies know a record of
 --            another format; about, a text for people of more than 64 bytes: with one Redis keeps the fields in a table, and
 --            does not look through a list for each of those below; and for each max-ttl and word the time when a proxy with
---            these last made or kept a lease, in ms: "m60000 2 safe 9f3c"
+--            these last made or kept a lease, in ms: "m60000 4 safe 9f3c". Of a node that has forgotten: gen names this loss of its
+--            memory; copied is its fence floor if it votes since a copy, and doubt the end of the last of its doubts, in ms; during a
+--            copy, see there: copy, heard, purged, parts
+--   doubt:DB:NAME, beside the record of a name: what this node is in doubt about, a hash of holds that it may have granted before it
+--            forgot, by id: r, of a reader, or w, and the owner. While it is there, until the last of them ends, this node does not
+--            vote about the name
 --   KEYS[3]:LTAG and KEYS[3]:UTAG  requests that are over. Strings that stay for max-ttl and a minute: L the fence of a
 --            hold that was given back; U of an unlock, the holds left, the fence, and the hold that it gave back
 --   KEYS[3]:HID  hold ID was given back. It stays as long: here the hold is neither granted nor reinstated any more
@@ -34,10 +39,11 @@
 --            quarantine), and a hash of its list of lock nodes
 -- refusal is nil on a node that votes. Else it is the reply of a script that needs a vote:
 --   {-1, now ms, master_replid, older}  there is no node record; older 1: one of an older format
---   {-2, ms left, max-ttl}  in quarantine     {-4, epoch, list}  in another set than the proxy's
---   {-3, ms since quarantine, its name, max-ttl}  the floor is not restored
+--   {-2, ms left, max-ttl, gen, ms}  in quarantine, which a copy may end in so many ms, -1: none may
+--   {-3, ms since quarantine, its name, max-ttl}  the floor is not restored     {-4, epoch, list}  in another set than the proxy's
+--   {-5, ms left, gen}  of one name: it is in doubt about it. abstains, below, returns this or the refusal
 -- A node whose master_replid differs from the recorded one may have lost its memory: its quarantine begins here, in the
--- same atomic step as the call. Scripts have no shebang: without one, Redis refuses the first write of a script that may
+-- same atomic step as the call. It ends after max-ttl, or as soon as the node has copied what others know. Scripts have no shebang: without one, Redis refuses the first write of a script that may
 -- not write (OOM, READONLY, MISCONF) and no later one, so that nothing is left half done and a release works under OOM.
 local t = redis.call('TIME')
 local us = t[1] * 1000000 + t[2]
@@ -63,15 +69,18 @@ elseif not string.find(info.err, 'is not supported', 1, true) then
   return info
 end
 
-local rec = redis.call('HMGET', KEYS[3], 'id', 'until', 'sync', 'g', 'floor', 'ttl', 'word', 'm' .. ARGV[1] .. ' ' .. ARGV[4], 'readers')
+local rec = redis.call('HMGET', KEYS[3], 'id', 'until', 'sync', 'g', 'floor', 'ttl', 'word', 'm' .. ARGV[1] .. ' ' .. ARGV[4], 'readers', 'gen', 'doubt', 'copied')
 local largest, floor = tonumber(rec[4] or '0'), tonumber(rec[5] or '0')
 local longest = tonumber(rec[6] or '0')
 
--- A node that has had readers keeps words with the format 3 in place of 2. So a proxy that does not know of readers, and would
--- let a writer in beside them, is in another set. plain is a word as proxies say it, stored as the node keeps it.
-local function plain(kept) return rec[9] and kept and (string.gsub(kept, '^3', '2')) or kept end
-local function stored(said) return rec[9] and (string.gsub(said, '^2', '3')) or said end
-local word = plain(rec[7])
+-- A node keeps words with a format by which proxies that would do harm are in another set: 2; 3 when it has had readers, beside whom
+-- a proxy that does not know of them would let a writer in; 4 when it has heard of no proxy for max-ttl that may count a vote later
+-- than rounds, which a copy relies on. plain is a word as proxies say it, stored as the node keeps it.
+local bounded = rec[7] and string.sub(rec[7], 1, 1) == '4'
+local function plain(kept) return kept and (string.gsub(kept, '^[23]', '4')) end
+local function stored(said) return bounded and said or (string.gsub(said, '^4', rec[9] and '3' or '2')) end
+local word = bounded and rec[7] or plain(rec[7])
+local rounds = 3000 -- ms after which proxies count no vote on a question, as in round.go
 
 -- maxttl is the largest max-ttl of the leases that may run here and of the proxy: a proxy with a smaller one must neither
 -- shorten those leases nor let the quarantine be shorter than they are.
@@ -116,6 +125,21 @@ local function listed()
   return same(ARGV[4], to_come)
 end
 
+-- named_loss returns a name for a loss of this node's memory.
+local function named_loss() return int(us) .. ':' .. string.sub(replid, 1, 8) end
+
+-- copied_in returns in how many ms a copy may begin: when no proxy counts a vote any more that this node gave before it forgot, with
+-- two percent for the drift of clocks.
+local function copied_in()
+  if not rec[10] or not bounded then return -1 end
+  local since = tonumber(redis.call('HMGET', KEYS[3], 'since')[1])
+  if since > now then -- the clock was stepped back
+    since = now
+    redis.call('HSET', KEYS[3], 'since', now)
+  end
+  return math.max(since + rounds * 1.02 + 10 - now, 0)
+end
+
 local refusal
 if not rec[1] or not word then
   refusal = {-1, now, replid, rec[1] and 1 or 0}
@@ -128,14 +152,14 @@ else
     quarantine, synced, floor = 0, true, math.max(largest, us + skew)
     redis.call('HSET', KEYS[3], 'id', replid, 'until', '0', 'sync', '1', 'floor', int(floor))
   elseif rec[1] ~= replid then
-    quarantine, synced = now + maxttl, false
-    redis.call('HSET', KEYS[3], 'id', replid, 'since', now, 'until', quarantine, 'sync', '0')
+    quarantine, synced, rec[10] = now + maxttl, false, named_loss()
+    redis.call('HSET', KEYS[3], 'id', replid, 'since', now, 'until', quarantine, 'sync', '0', 'gen', rec[10])
   elseif quarantine > now + maxttl then -- the clock was stepped back
     quarantine = now + maxttl
     redis.call('HSET', KEYS[3], 'since', now, 'until', quarantine)
   end
   if now < quarantine then
-    refusal = {-2, quarantine - now, maxttl}
+    refusal = {-2, quarantine - now, maxttl, rec[10] or '', copied_in()}
   elseif not synced then
     refusal = {-3, now - quarantine, int(quarantine) .. ':' .. replid, maxttl}
   end
@@ -145,6 +169,40 @@ end
 local function beside(kind)
   local prefix = string.sub(KEYS[3], 1, -5) -- without node
   return prefix .. kind .. string.sub(KEYS[4] or KEYS[1], #prefix + 6) -- without lock:
+end
+
+-- tag returns the TAG of a hold; nil: it has none.
+local function tag(hold)
+  if string.sub(hold, 17, 17) == '.' then return string.sub(hold, 1, 16) end
+end
+
+-- abstains returns the refusal of a call about a name; nil: this node votes about it. Ends beyond now + max-ttl are set to that, as in
+-- holder.
+local doubt = tonumber(rec[11] or '0')
+local function abstains()
+  if refusal or doubt <= now then return refusal end
+  local left = redis.call('PTTL', beside('doubt:'))
+  if left > maxttl then redis.call('PEXPIRE', beside('doubt:'), int(maxttl)) end
+  if left > 0 then return {-5, left, rec[10]} end
+end
+
+-- no_doubt removes holds that were given back from what this node is in doubt about.
+local function no_doubt(ids, tags)
+  if doubt <= now then return end
+  local gone, key = {unpack(ids)}, beside('doubt:')
+  for _, id in ipairs(next(tags) and redis.call('HKEYS', key) or {}) do
+    if tags[tag(id) or ''] then gone[#gone + 1] = id end
+  end
+  redis.call('HDEL', key, unpack(gone))
+end
+
+-- certain removes all holds of an owner from what this node is in doubt about, those of a reader or the others.
+local function certain(owner)
+  local key, its = beside('doubt:'), (KEYS[4] and 'r' or 'w') .. owner
+  local all = redis.call('HGETALL', key)
+  for i = 1, #all, 2 do
+    if all[i + 1] == its then redis.call('HDEL', key, all[i]) end
+  end
 end
 
 -- reader returns the owner other than this one that reads the name for longest, and the end of its lease; nil: nobody else
@@ -291,11 +349,6 @@ end
 
 -- entered returns the field p for a record that gets another hold, or a renewal.
 local function entered(h) return h.told and '1' or h.before and '0+' .. int(h.before) or '0' end
-
--- tag returns the TAG of a hold; nil: it has none.
-local function tag(hold)
-  if string.sub(hold, 17, 17) == '.' then return string.sub(hold, 1, 16) end
-end
 
 -- holds returns the number of the owner's live holds; those with one TAG count as one.
 local function holds(e)

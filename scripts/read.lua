@@ -6,6 +6,7 @@
 --       for how many ms longer one of them does, the grant,
 --       hold, taken ms ago, ms left or 0, hold, taken ms ago, ms left or 0, ...}
 -- fence is the largest one of the name when it is free. It writes nothing, but removes a record that has lapsed.
+local refusal = abstains()
 if refusal then return refusal end
 local h = holder(1, 0)
 local c, _, owner, fence, since = fences('o', 'f', 'n')

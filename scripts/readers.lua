@@ -2,6 +2,7 @@
 --   ARGV[5]  how many owners at most
 --   {1, how many there are, owner, ms left, owner, ms left, ...}  those whose leases end last
 -- It writes nothing.
+local refusal = abstains()
 if refusal then return refusal end
 if not rec[9] then return {1, 0} end
 local key = beside('lockr')

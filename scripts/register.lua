@@ -22,16 +22,16 @@ if rec[1] and how ~= 'force' then
   local before = tonumber(redis.call('HMGET', KEYS[3], 'max')[1] or '0')
   maxttl = math.max(maxttl, before)
   write('since', now, 'until', now + maxttl, 'sync', rec[1] == replid and rec[3] or '0', 'm' .. int(maxttl) .. ' older', now)
-  return {-2, maxttl, maxttl}
+  return {-2, maxttl, maxttl, '', -1}
 end
 if how == 'new' then
   local age = now - tonumber(ARGV[6])
   if age < 0 or age > 1000 or replid ~= ARGV[7] then return {0} end
 end
 if how == 'forgot' and not (lenient(ARGV[4]) and lenient(ARGV[9]) and (ARGV[11] == '' or lenient(ARGV[11]))) then
-  write('since', now, 'until', now + maxttl, 'sync', '0', 'g', '0', 'floor', '0')
-  return {-2, maxttl, maxttl}
+  write('since', now, 'until', now + maxttl, 'sync', '0', 'g', '0', 'floor', '0', 'gen', named_loss())
+  return {-2, maxttl, maxttl, '', -1}
 end
 local at = how == 'forgot' and us + skew or us
-write('since', '0', 'until', '0', 'sync', '1', 'g', int(at), 'floor', int(at))
+write('since', '0', 'until', '0', 'sync', '1', 'g', int(at), 'floor', int(at), 'copied', '0', 'doubt', '0')
 return {1, at, maxttl}

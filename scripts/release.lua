@@ -34,10 +34,11 @@
 -- here under a larger fence is removed, which is no vote either: its LOCK came to this node late, after another owner's grant.
 -- After all but an undo, if none of the owner's holds is left, the largest fence is above that of the grant, so that no late
 -- renewal reinstates the hold; the release is remembered as long as the fences are. Holds without such a trace, as others
--- are left or they were missing here, are remembered one by one as given back. Other known holds of the grant that are
+-- are left or they were missing here, are remembered one by one as given back, as are all in a quarantine: a copy leaves them out. Other known holds of the grant that are
 -- missing here are added: see add in the prologue. The lease ends with the last of the holds left.
 -- After all but an undo the intents of this owner are over as well, but for that of a reader who waited for several names.
 -- Repeating it changes nothing. A node that may not vote does all of it, and replies with its refusal.
+local refusal = abstains()
 local owner, fence, unlock, request = ARGV[5], tonumber(ARGV[6]), ARGV[7] ~= 'undo', ARGV[8]
 local said = ARGV[7] == 'passed' and 'handed' or ARGV[7] == 'finish' and 'strict' or ARGV[7]
 local how = said == 'handed' and 'unlock' or said
@@ -55,7 +56,8 @@ if unlock and intent and string.match(intent, '^%d+ (.*)$') == owner then -- oth
   redis.call('HDEL', KEYS[2], 'w')
 end
 if unlock and claim and string.match(claim, '^%d+ %d+ (.*)$') == owner then redis.call('HDEL', KEYS[2], 'x') end
-noted = tonumber(noted or '0') >= fence and 1 or 0
+-- A node that has copied may have forgotten such a note.
+noted = (tonumber(noted or '0') >= fence or not same and fence <= tonumber(rec[12] or '0')) and 1 or 0
 local done = request ~= '' and recall('U' .. request)
 local had, numbered = h and h.values or {}, h and h.fence or 0
 local before
@@ -130,7 +132,8 @@ if mine and (h.present > 0 or #given > final - first + 1) and not (force and h.f
 elseif same then
   told, left = h.told, holds(h.ends)
 end
-local covered = freed and (not unlock or math.max(seen or 0, fence + 1) > numbered)
+no_doubt(given, tags)
+local covered = freed and not (refusal and refusal[1] == -2) and (not unlock or math.max(seen or 0, fence + 1) > numbered)
 for i = first, final do
   if not (covered and had[i]) and not (force and mine and not freed and h.fence > fence) then remember('H' .. ARGV[i], name) end
 end

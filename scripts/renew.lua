@@ -1,6 +1,6 @@
 -- renew: let holds of a grant end ttl from now, earlier than before as well, unless they may only grow.
 --   ARGV[5..13]  owner, ttl in ms, fence and grant, lineage, number, the version it replaces (lineage:number, or empty), 1 to
---         reinstate the grant if the name is free, 1 to grow only: no hold ends earlier, and other holds are left alone; 2 if it
+--         reinstate the grant if the name is free, or the gen of this node: a quorum of the others has renewed it; 1 to grow only: no hold ends earlier, and other holds are left alone; 2 if it
 --         may shorten the lease: that is noted here with it, as a quorum has done before
 --   ARGV[14..]   the holds
 --   {1, noted, reinstated, given back}  applied, now or before; noted is 1 if a renewal may have shortened the lease: see
@@ -13,15 +13,21 @@
 -- they only grow. A hold that is missing while the grant is here is added, unless it was given back here. A free name is
 -- reinstated only if no fence above that of the grant was seen, so that no grant returns after its release, if no other owner
 -- reads it, or for a reader has it for itself or has its seat, and if the grant was not noted: a lease that was shortened and has ended stays
--- so. The record is then marked as reinstated (p). A node in
--- quarantine, or without its floor, does all of it and replies with its refusal; others that may not vote do nothing.
-if refusal and refusal[1] ~= -2 and refusal[1] ~= -3 then return refusal end
+-- so. The record is then marked as reinstated (p). After a copy this node may have forgotten that a grant up to its floor
+-- was given back: it reinstates that only if a quorum of the others has renewed it, in a round that began when this node voted. What
+-- it was in doubt about is in no doubt then, and the lease does not end before the doubt would. A node in doubt does all of it, and
+-- replies with its refusal; others that may not vote do nothing.
+local refusal = abstains()
+if refusal and refusal[1] ~= -5 then return refusal end
 local owner, ttl, fence, grant = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
-local lineage, number, base_version, repair, grow = ARGV[9], ARGV[10], ARGV[11], ARGV[12] == '1', ARGV[13] == '1'
+local lineage, number, base_version, repair, grow = ARGV[9], ARGV[10], ARGV[11], ARGV[12] ~= '0', ARGV[13] == '1'
+local carried = rec[10] and ARGV[12] == rec[10]
 local shorten = ARGV[13] == '2'
 local h = holder(14, #ARGV)
 if h and (h.owner ~= owner or h.fence ~= fence or h.grant ~= grant) then return refusal or {0, h.owner, h.rest, h.fence} end
 
+if not h and not carried and fence <= tonumber(rec[12] or '0') then return refusal or {-5, 0, rec[10]} end
+if repair and not carried and ARGV[12] ~= '1' then return refusal or {-5, 0, rec[10] or ''} end -- it has forgotten once more
 local _, seen, last = fences('m')
 last = tonumber(last or '0')
 local noted = last >= fence and 1 or 0
@@ -46,9 +52,10 @@ if not h then
     name = tonumber(redis.call('HMGET', beside('fence:'), 'c')[1] or '0')
     if name > fence then return refusal or {0, '', 0, 0} end
   end
-  create(named, grant, owner, now + ttl, fence, lineage, number, '', '1')
+  create(named, grant, owner, now + math.max(ttl, refusal and refusal[2] or 0), fence, lineage, number, '', '1')
   raise(fence, seen)
   if KEYS[4] then raise_name(fence, name) end
+  if carried then certain(owner) end
   return refusal or {1, 0, 1, given}
 end
 

@@ -16,12 +16,12 @@ if heard > maxttl then
 end
 if now < since + maxttl then
   redis.call('HSET', KEYS[3], 'until', since + maxttl)
-  return {-2, since + maxttl - now, maxttl}
+  return {-2, since + maxttl - now, maxttl, '', -1}
 end
 if at == 0 then
   if refusal[2] < maxttl or now < since + 2 * maxttl then return refusal end
   at = us + skew
 end
 at = math.max(at, largest)
-redis.call('HSET', KEYS[3], 'floor', int(at), 'g', int(at), 'sync', '1')
+redis.call('HSET', KEYS[3], 'floor', int(at), 'g', int(at), 'sync', '1', 'copied', '0')
 return {1, at, maxttl}

@@ -41,11 +41,13 @@ var (
 	Open       = load("open")
 	Readers    = load("readers")
 	Yield      = load("yield")
+	Held       = load("held")
+	Copy       = load("copy")
 )
 
 // All returns every script, in no particular order.
 func All() []*Script {
-	return []*Script{Acquire, AcquireAll, Settle, Note, Renew, Release, Calls, Read, State, Register, Restore, Change, Announce, Open, Readers, Yield}
+	return []*Script{Acquire, AcquireAll, Settle, Note, Renew, Release, Calls, Read, State, Register, Restore, Change, Announce, Open, Readers, Yield, Held, Copy}
 }
 
 func load(name string) *Script {

@@ -2,6 +2,7 @@
 -- in again, and told on the channel KEYS[1].
 --   ARGV[5]  owner
 --   {1}  done     {0}  others keep them out, or nobody does
+local refusal = abstains()
 local intents = redis.call('HMGET', KEYS[2], 'w', 'x')
 local reader = intents[1] and string.match(intents[1], '^%d+ (.*)$') == ARGV[5]
 local several = intents[2] and string.match(intents[2], '^%d+ %d+ (.*)$') == ARGV[5]

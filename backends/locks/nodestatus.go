@@ -29,7 +29,8 @@ type NodeStatus struct {
 	Etcd    bool // it is a member of an etcd, not a master that votes by itself
 	Up      bool // it answered
 	State   NodeState
-	Left    time.Duration // of a quarantine
+	Left    time.Duration // of a quarantine, if no copy ends it
+	Doubt   time.Duration // for how long at most it votes about no name that was held when it forgot, if it votes about others
 	Since   time.Time     // when State was first seen; zero before the first probe
 	Err     error         // why it does not vote; nil if it is Ready
 	RunID   string        // empty while unknown

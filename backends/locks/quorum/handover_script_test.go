@@ -34,7 +34,7 @@ type scriptNode struct {
 
 var (
 	scriptKeys   = []string{"lockproxy:lock:0:job", "lockproxy:fence:0:job", "lockproxy:node"}
-	scriptCommon = []string{"60000", "1000000", "600000", "2 safe list"}
+	scriptCommon = []string{"60000", "1000000", "600000", "4 safe list"}
 	scriptTags   = []string{"", "AAAAAAAAAAAAAAAA", "BBBBBBBBBBBBBBBB"}
 )
 
@@ -49,9 +49,9 @@ func newScriptNode(r *rand.Rand) *scriptNode {
 		set("id", strings.Repeat("b", 40))
 	case 1:
 		set("id", strings.Repeat("b", 40))
-		set("word", "2 available list")
+		set("word", "4 available list")
 	case 2:
-		set("word", "2 safe other")
+		set("word", "4 safe other")
 	case 3:
 		set("until", n.ms(5000))
 	case 4:

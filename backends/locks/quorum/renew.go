@@ -129,14 +129,19 @@ func (s *Store) renewal(ctx context.Context, h locks.Holder, ttl time.Duration, 
 		return 0, tally.Undecided, nil, err
 	}
 	until = began + ttl - locks.Drift(ttl)
-	if now := s.Now(); result == tally.Applied && (now >= g.until() || now >= until) {
+	switch now := s.Now(); {
+	case result != tally.Applied:
+	case now >= g.until() || now >= until:
 		result = tally.Lost
+	case now-began >= voters.RoundLimit:
+		result = tally.Undecided
 	}
 	if how == grows && !tally.Noted(votes) {
 		until = max(until, g.until())
 	}
 	if err == nil && result == tally.Applied {
 		s.counters.renewals.Add(1)
+		s.carry(h, ttl, g, how, began, votes)
 	}
 	return until, result, votes, err
 }
@@ -147,6 +152,11 @@ func (s *Store) renewNodes(ctx context.Context, h locks.Holder, ttl time.Duratio
 	call := func(expected, repair string) *voters.ScriptCall {
 		return s.renewCall(h, ttl, g, expected, repair, how, began)
 	}
+	reinstate := func(i int, v voters.Vote) {
+		if expected == nil && isFree(&v) {
+			s.set.Members[i].Push(*call("", "1"))
+		}
+	}
 	votes, result, err := s.renewRound(ctx, h, ttl, func(i int) *voters.ScriptCall {
 		switch {
 		case expected == nil:
@@ -155,18 +165,34 @@ func (s *Store) renewNodes(ctx context.Context, h locks.Holder, ttl time.Duratio
 			return nil
 		}
 		return call(expected[i], "0")
-	}, nil, func(i int, v voters.Vote) {
-		if expected == nil && canBeReinstated(&v) {
-			s.set.Members[i].Push(*call("", "1"))
-		}
-	})
+	}, nil, reinstate)
 	if err != nil {
 		return nil, tally.Undecided, err
 	}
-	if expected == nil && voters.CountKind(votes, voters.Yes) > 0 && ctx.Err() == nil {
-		return s.repair(ctx, h, ttl, call("", "1"), votes, result)
+	switch {
+	case expected != nil || voters.CountKind(votes, voters.Yes) == 0 || ctx.Err() != nil:
+	case result != tally.Applied:
+		return s.repair(ctx, h, ttl, call("", "1"), votes)
+	default:
+		for i := range votes {
+			reinstate(i, votes[i])
+		}
 	}
 	return votes, result, nil
+}
+
+// carry reinstates a grant on nodes in doubt about the name, after a quorum of the others has renewed it: such a node may have forgotten
+// that the grant was given back, and the others would know. A renewal that began before the node voted again proves nothing, since
+// what ended the grant may have been decided meanwhile with what the node has forgotten. Source: integration/model/recover.
+func (s *Store) carry(h locks.Holder, ttl time.Duration, g grant, how leaseChange, began time.Duration, votes []voters.Vote) {
+	if tally.Noted(votes) || slices.ContainsFunc(votes, func(v voters.Vote) bool { return v.GivenBack }) {
+		return
+	}
+	for i := range votes {
+		if v := &votes[i]; v.Code == voters.InDoubt && s.set.Members[i].VotedBefore(began, v.Gen) {
+			s.set.Members[i].Push(*s.renewCall(h, ttl, g, "", v.Gen, how, began))
+		}
+	}
 }
 
 // noteShortening has every node note that a grant may be shortened. What shortens it, such as a renewal, may be sent
@@ -222,20 +248,11 @@ func (s *Store) renewRound(ctx context.Context, h locks.Holder, ttl time.Duratio
 	return votes, result, err
 }
 
-// repair reinstates the grant where the name is free, and on nodes that may not vote, after at least one node has
-// renewed it: a renewal alone creates no lock. It waits for the votes only if there is no quorum without them. A
-// node that has this version already takes the call for a repeat.
-func (s *Store) repair(ctx context.Context, h locks.Holder, ttl time.Duration, j *voters.ScriptCall, votes []voters.Vote, result tally.Outcome) ([]voters.Vote, tally.Outcome, error) {
-	if result == tally.Applied {
-		for i, n := range s.set.Members {
-			if canBeReinstated(&votes[i]) {
-				n.Push(*j)
-			}
-		}
-		return votes, tally.Applied, nil
-	}
+// repair reinstates the grant where the name is free, after at least one node has renewed it: a renewal alone creates no lock. A node
+// that has this version already takes the call for a repeat.
+func (s *Store) repair(ctx context.Context, h locks.Holder, ttl time.Duration, j *voters.ScriptCall, votes []voters.Vote) ([]voters.Vote, tally.Outcome, error) {
 	again, _, err := s.renewRound(ctx, h, ttl, func(i int) *voters.ScriptCall {
-		if canBeReinstated(&votes[i]) {
+		if isFree(&votes[i]) {
 			return j
 		}
 		return nil
@@ -248,10 +265,8 @@ func (s *Store) repair(ctx context.Context, h locks.Holder, ttl time.Duration, j
 	return again, tally.Renew(again, s.set.Quorum, true, h.Owner), err
 }
 
-// canBeReinstated reports whether a renewal found the name free, or a node that may not vote.
-func canBeReinstated(v *voters.Vote) bool {
-	return (v.Kind == voters.No && v.Owner == "") || v.Code == voters.Quarantined || v.Code == voters.Floorless
-}
+// isFree reports whether a renewal found the name free.
+func isFree(v *voters.Vote) bool { return v.Kind == voters.No && v.Owner == "" }
 
 // otherOwnersRest is what is left of another owner's lease by a quorum.
 func (s *Store) otherOwnersRest(votes []voters.Vote, owner string) time.Duration {

@@ -17,11 +17,15 @@ func TestShared_OlderProxiesAreKeptOut(t *testing.T) {
 	s, nodes := start(t, 3)
 	n := redistest.Open(t, nodes[0].Addr())
 	ours := s.set.NodeList.Fingerprint
+	kept := func(format string) string { return format + ours[1:] }
 	word := func(field string) string { return n.Do(t, "HGET", "lockproxy:node", field).Text }
+	k := s.RedisKeys(locks.Key{Name: "job"})
+	n.Do(t, "HSET", k.Node, "word", kept("2"), "m60000 "+kept("2"), inMillis(time.Hour)) // a proxy of an older version is there, for as long as the test
 	g := lock(t, s, "job", "alice", time.Minute)
 	unlock(t, s, "job", "alice", 0)
-	if word("word") != ours {
-		t.Fatalf("without readers the node keeps %q, not %q", word("word"), ours)
+	n.Do(t, s.Command(scripts.State, k, "")...)
+	if word("word") != kept("2") {
+		t.Fatalf("without readers the node keeps %q", word("word"))
 	}
 	a, err := s.Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: "bob", Shared: true, TTL: time.Minute})
 	if err != nil || !a.Granted || a.Grant.Fence < g.Fence {
@@ -39,20 +43,25 @@ func TestShared_OlderProxiesAreKeptOut(t *testing.T) {
 	eventually(t, patient, "the node has the reader", func() bool { return n.Do(t, "EXISTS", reads).Int() == 1 })
 	older("after a reader")
 	lock(t, s, "other", "alice", time.Minute) // this proxy is in the set still
-	k := s.RedisKeys(locks.Key{Name: "job"})
 	if v := n.Do(t, s.Command(scripts.State, k, "")...); v.Elems[4].Text != ours {
 		t.Errorf("the state is told as %v", v)
 	}
 	v := n.Do(t, s.Command(scripts.Change, k, "set", "1", ours, "list", ours+"0", "next list")...)
 	for i, e := range v.Elems {
-		if (e.Text == "word" || e.Text == "next") && !strings.HasPrefix(v.Elems[i+1].Text, "2 ") {
+		if (e.Text == "word" || e.Text == "next") && !strings.HasPrefix(v.Elems[i+1].Text, "4 ") {
 			t.Errorf("a change is told %v", v.Elems[i+1])
 		}
 	}
-	if older("after a change"); word("next") != "3"+ours[1:]+"0" {
+	if older("after a change"); word("next") != kept("3")+"0" {
 		t.Errorf("the next set is kept as %q", word("next"))
 	}
-	n.Do(t, "HSET", "lockproxy:node", "word", "3"+strings.Replace(ours[1:], " safe ", " available ", 1))
+	n.Do(t, "HSET", "lockproxy:node", "word", strings.Replace(kept("3"), " safe ", " available ", 1))
 	lock(t, s, "third", "alice", time.Minute)
-	eventually(t, patient, "the stricter word is kept", func() bool { return word("word") == "3"+ours[1:] })
+	eventually(t, patient, "the stricter word is kept", func() bool { return word("word") == kept("3") })
+
+	n.Do(t, "HDEL", k.Node, "m60000 "+kept("2"))
+	eventually(t, patient, "without the older proxy the node is in a set that no older proxy knows", func() bool {
+		return word("word") == kept("4") && word("next") == kept("4")+"0"
+	})
+	lock(t, s, "fourth", "alice", time.Minute)
 }

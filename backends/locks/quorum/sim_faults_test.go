@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"cmp"
 	"maps"
 	"math/rand/v2"
 	"sync"
@@ -27,6 +28,7 @@ type simProfile struct {
 	shares            bool          // most clients read
 	permits           bool          // and most of those with permits
 	several           bool          // some take several names at once, of three at least
+	maxTTL            time.Duration // 0: simMaxTTL
 	maxHold           time.Duration // proxies look after locks without an end, for so long; 0: there are none
 	acts              []weighted[func(*simClient)]
 	faults            []weighted[simFault]
@@ -59,6 +61,8 @@ const simMaxTTL = 2 * time.Second
 
 func profileOf(seed uint64) *simProfile {
 	switch {
+	case seed >= copySeeds:
+		return copyProfiles[seed%uint64(len(copyProfiles))]
 	case seed >= severalSeeds:
 		return severalProfiles[seed%uint64(len(severalProfiles))]
 	case seed >= permitSeeds:
@@ -77,7 +81,7 @@ func (p *simProfile) act(r *rand.Rand) func(*simClient) { return pick(r, p.acts)
 
 func (p *simProfile) options(r *rand.Rand) testOptions {
 	return testOptions{
-		MaxTTL: simMaxTTL, Bootstrap: voters.BootstrapStrict, Skew: p.skew,
+		MaxTTL: cmp.Or(p.maxTTL, simMaxTTL), Bootstrap: voters.BootstrapStrict, Skew: p.skew,
 		NodeTimeout:  p.timeouts[r.IntN(len(p.timeouts))],
 		SessionGrace: time.Duration(r.IntN(2)) * 150 * time.Millisecond,
 		Foster:       p.maxHold > 0, MaxHold: p.maxHold,
@@ -292,7 +296,7 @@ func forgetInTurn(w *simWorld, r *rand.Rand) {
 	w.lose(n, r, 5*time.Millisecond)
 	for _, i := range r.Perm(len(w.nodes)) {
 		next, votes := w.nodes[i], false
-		for end := time.Now().Add(simMaxTTL * 3 / 2); !votes && next != n && time.Now().Before(end); lasts(r, 10*time.Millisecond) {
+		for end := time.Now().Add(w.opts.MaxTTL * 3 / 2); !votes && next != n && time.Now().Before(end); lasts(r, 10*time.Millisecond) {
 			w.with(func() { votes = n.votes() })
 		}
 		if votes {

@@ -73,6 +73,16 @@ func (n *simNode) votes() bool {
 	return !n.down && !n.stopped && n.refuses == 0 && err == nil && said[0] == n.replid && end <= n.micros()/1000 && said[2] == "1"
 }
 
+// inDoubt reports whether there is a name about which the node does not vote.
+func (n *simNode) inDoubt() bool {
+	for name := range n.keys {
+		if strings.HasPrefix(name, "lockproxy:doubt:") && n.key(name) != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // copyKeys is a snapshot.
 func (n *simNode) copyKeys() map[string]*simKey {
 	out := make(map[string]*simKey, len(n.keys))
@@ -155,6 +165,8 @@ func (n *simNode) executeData(name string, a []string) any {
 		return n.expire(a, n.micros()/1000)
 	case "PEXPIREAT":
 		return n.expire(a, 0)
+	case "PTTL":
+		return n.pttl(a[0])
 	case "HSET":
 		return n.hset(a)
 	case "HDEL":
@@ -268,8 +280,14 @@ func (n *simNode) ran(name, key string, argv []string, reply any) {
 	if name == "acquire" || name == "settle" {
 		n.w.history.acquired(key, argv[4])
 	}
-	if r, ok := reply.([]any); ok && name == "acquire" && argv[8] == "replace" && r[0] == int64(1) {
+	r, ok := reply.([]any)
+	switch {
+	case ok && name == "acquire" && argv[8] == "replace" && r[0] == int64(1):
 		n.w.history.dropped(key, argv[11], argv[10])
+	case ok && name == "copy" && argv[4] == "commit" && r[0] == int64(1):
+		n.w.history.count("copies")
+	case name == "renew" && len(argv[11]) > 1:
+		n.w.history.count("renewals carried to a node that forgot")
 	}
 	if n.w.trace {
 		n.w.history.log(nodeName(n.index), "", "%s %q -> %v", name, argv[4:], reply)
@@ -363,6 +381,9 @@ func (n *simNode) set(a []string) any {
 	if a[2] != "PX" || err != nil {
 		return errors.New("ERR syntax error")
 	}
+	if len(a) == 5 && a[4] == "NX" && n.key(a[0]) != nil {
+		return nil
+	}
 	n.keys[a[0]] = &simKey{text: a[1], until: n.micros()/1000 + ms}
 	return simStatus("OK")
 }
@@ -379,6 +400,17 @@ func (n *simNode) expire(a []string, since int64) any {
 	}
 	k.until = since + ms
 	return int64(1)
+}
+
+func (n *simNode) pttl(name string) any {
+	switch k := n.key(name); {
+	case k == nil:
+		return int64(-2)
+	case k.until == 0:
+		return int64(-1)
+	default:
+		return k.until - n.micros()/1000
+	}
 }
 
 func (n *simNode) hset(a []string) any {

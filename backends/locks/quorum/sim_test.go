@@ -84,7 +84,7 @@ func (w *simWorld) busy(first int, meanwhile func()) bool {
 	select {
 	case <-done:
 		return true
-	case <-time.After(time.Minute):
+	case <-time.After(time.Minute + 5*w.profile.longest):
 		w.history.blame("", "clients wait for ever")
 		return false
 	}
@@ -98,7 +98,7 @@ const calmLasts = 400 * time.Millisecond
 func (w *simWorld) calm() {
 	h := w.history
 	// Sought after startPatience at the latest, out for max-ttl, and without a floor for one more.
-	if !w.voting(startingFor + 3*simMaxTTL + 3*eachProbe) {
+	if !w.voting(startingFor + 3*w.opts.MaxTTL + 3*eachProbe) {
 		h.blame("", "the nodes do not vote again: %s", w.states())
 		return
 	}
@@ -129,7 +129,7 @@ func (w *simWorld) calm() {
 // progress locks and unlocks a name that somebody may have left locked.
 func (c *simClient) progress(p *simProxy, name string) {
 	h := c.w.history
-	b, a, err := c.lock(p, locks.LockRequest{Key: locks.Key{Name: name}, TTL: time.Second, Wait: simMaxTTL + time.Second}, 0)
+	b, a, err := c.lock(p, locks.LockRequest{Key: locks.Key{Name: name}, TTL: time.Second, Wait: c.w.opts.MaxTTL + time.Second}, 0)
 	if b == nil {
 		h.blame(name, "nobody can lock it after the faults: %+v, %v", a, err)
 		return
@@ -298,7 +298,7 @@ func useScripts(dir string) {
 }
 
 // runsOf are the runs of a number: that seed, and for one in six, or for each, one with adopted clients, one with locks
-// without an end, one with readers, one with permits and one with several names.
+// without an end, one with readers, one with permits, one with several names and one with copies.
 func runsOf(n int, each bool) []uint64 {
 	more := n
 	switch {
@@ -309,7 +309,7 @@ func runsOf(n int, each bool) []uint64 {
 		return []uint64{uint64(n)}
 	}
 	return []uint64{uint64(n), adoptedSeeds + uint64(more), keptSeeds + uint64(more), sharedSeeds + uint64(more), permitSeeds + uint64(more),
-		severalSeeds + uint64(more)}
+		severalSeeds + uint64(more), copySeeds + uint64(more)}
 }
 
 // oneProcessor has goroutines run one at a time, in an order that does not change as long

@@ -197,10 +197,15 @@ func (w *simWorld) begin() error {
 	return errors.New("the nodes could not be initialised")
 }
 
-// voting waits until every proxy has seen every node vote, and reports whether they all have.
+// voting waits until every proxy has seen every node vote, about every name, and reports whether they all have.
 func (w *simWorld) voting(within time.Duration) bool {
 	for end := time.Now().Add(within); time.Now().Before(end); time.Sleep(250 * time.Millisecond) {
 		all := true
+		w.with(func() {
+			for _, n := range w.nodes {
+				all = all && !n.inDoubt()
+			}
+		})
 		for i := range w.proxies {
 			for _, n := range w.proxy(i).svc.Nodes() {
 				all = all && n.State == locks.NodeVoting
@@ -304,7 +309,7 @@ func (w *simWorld) healthyLocked(p *simProxy) bool {
 	healthy := w.ill == 0
 	for i, n := range w.nodes {
 		l := w.links[p.index][i]
-		healthy = healthy && n.votes() && l.loss == 0 && l.slow == 0 && l.blocked == [2]int{}
+		healthy = healthy && n.votes() && !n.inDoubt() && l.loss == 0 && l.slow == 0 && l.blocked == [2]int{}
 		for _, c := range l.conns {
 			healthy = healthy && len(c.held[toNode]) == 0 && len(c.held[toProxy]) == 0
 		}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/copying"
 	"github.com/lockproxy/lockproxy/backends/locks/hints"
 	"github.com/lockproxy/lockproxy/backends/locks/holdid"
 	"github.com/lockproxy/lockproxy/backends/locks/inflight"
@@ -82,6 +83,7 @@ func (s *Store) Attach(h *locks.Host) { s.host = h }
 // Run implements locks.Store: it looks after the nodes and takes their hints.
 func (s *Store) Run(ctx context.Context) {
 	hints.Listen(ctx, s.set, s.host)
+	s.set.Start(func() { copying.Run(ctx, s.set) })
 	s.set.Run(ctx)
 }
 

@@ -90,7 +90,7 @@ func parseMember(dst *memberRecord) Parse {
 			dst.record[k] = v
 		}
 		if dst.votes {
-			return Vote{Kind: Yes}, checkFence(dst.largest)
+			return Vote{Kind: Yes}, CheckFence(dst.largest)
 		}
 		return Vote{Kind: Yes}, checkFenceOrNone(dst.largest)
 	}

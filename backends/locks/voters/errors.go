@@ -20,6 +20,7 @@ var (
 	errDisagree = errors.New("the nodes that answered do not agree")
 	ErrNotAsked = errors.New("was not asked")
 	errUnwanted = errors.New("was not waited for")
+	errOldRound = errors.New("was asked too long ago")
 	errShut     = errors.New("connection refused")
 	errBroken   = errors.New("connection closed")
 	errCluster  = errors.New("is a Redis Cluster, which cannot be a lock node")

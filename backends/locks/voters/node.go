@@ -69,6 +69,8 @@ type Node struct {
 	failures    int           // failed batches in a row
 	lastErr     error         // of the last batch, nil when it was answered
 	took        time.Duration // by the last batch that was answered
+	gen         string        // the last loss of memory after which it was known to vote
+	genSince    time.Duration // since when that is known
 	closed      bool
 	client      rueidis.Client // made by the worker, closed by close
 	id          identity
@@ -154,8 +156,28 @@ func (n *Node) refusalLocked(j *ScriptCall) error {
 	return nil
 }
 
+// noteGen notes after which loss of memory the node votes.
+func (n *Node) noteGen(v *Vote) {
+	if v.Gen == "" || v.Kind != Yes && v.Code != InDoubt {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.gen != v.Gen {
+		n.gen, n.genSince = v.Gen, n.set.Clock()
+	}
+}
+
+// VotedBefore reports whether the node was known at this time, on Set.Clock, to vote after this loss of its memory.
+func (n *Node) VotedBefore(at time.Duration, gen string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.gen == gen && n.genSince < at
+}
+
 // answer counts a vote and delivers it to its round.
 func (n *Node) answer(j *ScriptCall, v Vote) {
+	n.noteGen(&v)
 	if j.Round != nil {
 		n.meter.vote(&v)
 		j.Round.deliver(n.index, v)

@@ -15,7 +15,7 @@ import (
 )
 
 // format is that of the records on the nodes. Proxies of another format do not understand them.
-const format = "2"
+const format = "4"
 
 // A NodeList is one proxy's list of lock nodes as the scripts know it, see ARGV[4] in prologue.lua. Two
 // proxies have the same if they name the same nodes, in any order.

@@ -35,7 +35,7 @@ func ParseOpen(prefix string) Parse {
 			var l OpenLease
 			err := firstError(ReadText(m[0], &key), ReadText(m[1], &l.Owner), readInts(m[2:], &l.Fence, &rest))
 			if err == nil {
-				err = checkFence(l.Fence)
+				err = CheckFence(l.Fence)
 			}
 			if err != nil {
 				return v, err

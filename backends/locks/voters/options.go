@@ -17,6 +17,12 @@ import (
 // maxQuorumTimeout is how long a round waits by default until a quorum has answered.
 const maxQuorumTimeout = 200 * time.Millisecond
 
+// No round waits for longer, since from RoundLimit on its votes are worth nothing.
+const (
+	longestNode   = RoundLimit / 4
+	longestQuorum = RoundLimit * 3 / 4
+)
+
 // How a set of nodes without any node record begins.
 const (
 	BootstrapAuto   = "auto"   // taken for new as soon as every node answers
@@ -126,7 +132,7 @@ func graceOf(nodes int, grace string) string {
 // machine is slow, and to wait longer delays nothing but an error: so by default Quorum is longer.
 func (o *Options) Timeouts(ttl time.Duration) Timeouts {
 	if o.NodeTimeout > 0 {
-		return Timeouts{Node: o.NodeTimeout, Quorum: o.NodeTimeout}
+		return Timeouts{Node: min(o.NodeTimeout, longestNode), Quorum: min(o.NodeTimeout, longestQuorum)}
 	}
 	node := min(max(ttl/200, 5*time.Millisecond), 50*time.Millisecond)
 	longest := maxQuorumTimeout

@@ -20,7 +20,7 @@ const (
 	minProbeTimeout = 300 * time.Millisecond
 	// A node without a record next to nodes that have one has forgotten, unless
 	// another proxy is enlisting it at this moment.
-	missingTimeout = time.Second
+	missingTimeout = 500 * time.Millisecond
 	// Where no node that answers has a record, some may still be starting.
 	startTimeout = 10 * time.Second
 )
@@ -36,11 +36,51 @@ type recovery struct {
 
 	mu     sync.Mutex
 	status []locks.NodeStatus
+	forgot []Forgotten   // by the last probe
 	lost   time.Duration // since when fewer than a quorum vote; 0: a quorum does
+
+	forgotChanged chan struct{} // holds one when forgot may have changed
+}
+
+// A Forgotten is a node in quarantine.
+type Forgotten struct {
+	Node int    // index in Members
+	Gen  string // names the loss of its memory
+	Copy        // what the node says of a copy, which ends the quarantine: see package copying
+}
+
+// A Copy is when a node may have one, on Set.Clock, if it may.
+type Copy struct {
+	May bool
+	At  time.Duration
+}
+
+// Forgotten are the nodes in quarantine, by the last probe. A value on changed says that there may be others now; one caller gets it.
+func (s *Set) Forgotten() (all []Forgotten, changed <-chan struct{}) {
+	s.recovery.mu.Lock()
+	defer s.recovery.mu.Unlock()
+	return s.recovery.forgot, s.recovery.forgotChanged
+}
+
+// noteForgottenLocked notes by the votes of a probe which nodes are in quarantine. The caller holds recovery.mu.
+func (s *Set) noteForgottenLocked(votes []Vote) {
+	before, now := len(s.recovery.forgot), s.Clock()
+	s.recovery.forgot = nil
+	for i := range votes {
+		if v := &votes[i]; v.Code == Quarantined && v.Gen != "" {
+			s.recovery.forgot = append(s.recovery.forgot, Forgotten{i, v.Gen, Copy{v.copyIn >= 0, now + millis(v.copyIn)}})
+		}
+	}
+	if before+len(s.recovery.forgot) > 0 {
+		select {
+		case s.recovery.forgotChanged <- struct{}{}:
+		default:
+		}
+	}
 }
 
 func (r *recovery) init(nodes int) {
-	r.turn = make(chan struct{}, 1)
+	r.turn, r.forgotChanged = make(chan struct{}, 1), make(chan struct{}, 1)
 	r.missing = make([]time.Duration, nodes)
 	r.status = make([]locks.NodeStatus, nodes)
 }
@@ -402,6 +442,20 @@ func NeedsRepair(votes []Vote) bool {
 		}
 	}
 	return false
+}
+
+// AskOne runs a script that is about no lock on one node, and returns its vote. The error is that of ctx.
+func (s *Set) AskOne(ctx context.Context, q Question, i int, sc *scripts.Script, p Parse, args ...string) (Vote, error) {
+	r := s.AskEach(q, All, func(j int) *ScriptCall {
+		if j != i {
+			return nil
+		}
+		return &ScriptCall{Args: s.Command(sc, nodekeys.OfNode(s.Opts.Prefix), args...), Parse: p, Expires: s.Clock() + CallTimeout}
+	})
+	err := r.WaitFor(ctx, CallTimeout)
+	votes := r.Close(true, nil)
+	s.Ended(r, votes, EndOf(err, votes[i].Kind == Yes))
+	return votes[i], err
 }
 
 // RequestProbe asks Run for a probe now, for a caller that needs votes.

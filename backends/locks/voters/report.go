@@ -85,7 +85,7 @@ func reportNode(r *metrics.Report, name string, n locks.NodeStatus, paused bool,
 	r.Counter("lockproxy_lock_node_reconnects_total", "Connections to the lock node made again after one was lost.", did.reconnects.Load(), "node", name)
 	r.Bool("lockproxy_lock_node_paused", "1 while the lock node is not asked, since it failed a moment ago.", paused, "node", name)
 	r.Gauge("lockproxy_lock_node_queued", "Scripts that wait to be sent to the lock node.", float64(n.Queued), "node", name)
-	r.Counters("lockproxy_lock_node_votes_total", "What the lock node said when asked, yes or no, or why it said nothing: timeout, connection, quarantine, unregistered, floor, list, refused, busy, error, unwanted, closed.",
+	r.Counters("lockproxy_lock_node_votes_total", "What the lock node said when asked, yes or no, or why it said nothing: timeout, connection, quarantine, unregistered, floor, list, doubt, refused, busy, error, unwanted, closed.",
 		"vote", replyLabels[:], did.votes[:], "node", name)
 	r.Histogram("lockproxy_lock_node_reply_seconds", "How long the lock node took to answer a batch of scripts.", &did.replies, "node", name)
 }

@@ -7,11 +7,17 @@ import (
 	"time"
 )
 
+// RoundLimit is the age from which a round has no votes, whatever comes: a constant of the protocol, which a node that
+// forgot its locks waits for before it asks others what they hold (rounds in prologue.lua). A LOCK or a RENEW of several rounds is as
+// old as its first. Source: RULES.md, Recovery by copy; model integration/model/recover.
+const RoundLimit = 3 * time.Second
+
 // A Round collects the votes on one question and decides nothing. Every node gives exactly one vote, which may be
 // that it was not asked. Workers deliver the votes.
 type Round struct {
 	question Question
 	began    time.Duration
+	clock    func() time.Duration
 	enough   func([]Vote) bool // pure: do these votes, in the order of the nodes, decide the question?
 
 	mu        sync.Mutex
@@ -24,8 +30,8 @@ type Round struct {
 	done      chan struct{}
 }
 
-func newRound(nodes int, q Question, began time.Duration, enough func([]Vote) bool) *Round {
-	return &Round{question: q, began: began, enough: enough, votes: make([]Vote, nodes), done: make(chan struct{})}
+func newRound(nodes int, q Question, clock func() time.Duration, enough func([]Vote) bool) *Round {
+	return &Round{question: q, began: clock(), clock: clock, enough: enough, votes: make([]Vote, nodes), done: make(chan struct{})}
 }
 
 // deliver takes node i's vote.
@@ -92,12 +98,25 @@ func (r *Round) stillOpen() bool {
 	return 2*heard <= len(r.votes) && 2*(len(r.votes)-lost) > len(r.votes)
 }
 
+// dropOldLocked takes the votes away if the round is over RoundLimit old.
+func (r *Round) dropOldLocked() {
+	if r.clock()-r.began < RoundLimit {
+		return
+	}
+	for i := range r.votes {
+		if v := &r.votes[i]; !Due(v) && !v.Unsent {
+			*v = Vote{Err: errOldRound}
+		}
+	}
+}
+
 // Close ends the round and returns its votes, which change no more. late, if not nil, is called once for every
 // node whose vote was still due, when it comes. drop takes back calls that no worker has sent yet.
 func (r *Round) Close(drop bool, late func(int, Vote)) []Vote {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed, r.drop, r.late = true, drop, late
+	r.dropOldLocked()
 	return r.votes
 }
 
@@ -105,6 +124,7 @@ func (r *Round) Close(drop bool, late func(int, Vote)) []Vote {
 func (r *Round) Look(do func([]Vote)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.dropOldLocked()
 	do(r.votes)
 }
 

@@ -24,11 +24,12 @@ const (
 	AskRead
 	AskList
 	AskAnnounce
+	AskCopy
 	askState
 	askRepair
 )
 
-var questions = [...]string{"acquire", "settle", "renew", "note", "release", "read", "list", "announce", "state", "order"}
+var questions = [...]string{"acquire", "settle", "renew", "note", "release", "read", "list", "announce", "copy", "state", "order"}
 
 // An End is what became of a round: an index of ends.
 type End uint8
@@ -117,6 +118,7 @@ const (
 	saidUnregistered
 	saidFloor
 	saidList
+	saidDoubt
 	saidRefused
 	saidBusy
 	saidError
@@ -125,7 +127,7 @@ const (
 )
 
 var replyLabels = [...]string{
-	"yes", "no", "timeout", "connection", "quarantine", "unregistered", "floor", "list", "refused", "busy", "error", "unwanted", "closed",
+	"yes", "no", "timeout", "connection", "quarantine", "unregistered", "floor", "list", "doubt", "refused", "busy", "error", "unwanted", "closed",
 }
 
 // A nodeMeter is what is counted of one node.
@@ -163,7 +165,7 @@ func replyLabel(v *Vote) int {
 	case v.Kind != Silent:
 		return saidNo
 	case v.Code < 0:
-		return [...]int{saidUnregistered, saidQuarantine, saidFloor, saidList}[-v.Code-1]
+		return [...]int{saidUnregistered, saidQuarantine, saidFloor, saidList, saidDoubt}[-v.Code-1]
 	case errors.Is(v.Err, ErrTimeout):
 		return saidTimeout
 	case errors.Is(v.Err, errUnwanted):

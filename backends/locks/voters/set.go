@@ -29,9 +29,10 @@ import (
 )
 
 const (
-	probeEvery          = time.Second     // between two probes of the nodes
-	initialProbeTimeout = time.Second     // how long the first caller waits for the first probe of every node
-	closeWait           = 3 * time.Second // how long Close waits for a call that does not end
+	probeEvery          = time.Second            // between two probes of the nodes
+	probeSoon           = 500 * time.Millisecond // while some node that answers does not vote
+	initialProbeTimeout = time.Second            // how long the first caller waits for the first probe of every node
+	closeWait           = 3 * time.Second        // how long Close waits for a call that does not end
 )
 
 // A Set is the lock nodes of one proxy. It is made by New and safe for concurrent use. Each node has at most one
@@ -92,10 +93,11 @@ func MS(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10)
 // Run looks after the nodes until ctx ends: it enlists new ones (see Options.OnDemand), restores the
 // fence floor of those that forgot, and logs changes. It must be called at most once.
 func (s *Set) Run(ctx context.Context) {
-	t := time.NewTicker(probeEvery)
+	t := time.NewTimer(probeEvery)
 	defer t.Stop()
 	for enlist := !s.Opts.OnDemand; ctx.Err() == nil; {
 		s.RepairNodes(ctx, enlist)
+		t.Reset(s.nextProbe())
 		select {
 		case <-t.C:
 			enlist = !s.Opts.OnDemand
@@ -104,6 +106,18 @@ func (s *Set) Run(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
+}
+
+// nextProbe is the time until the next probe of the nodes.
+func (s *Set) nextProbe() time.Duration {
+	s.recovery.mu.Lock()
+	defer s.recovery.mu.Unlock()
+	for i := range s.recovery.status {
+		if n := &s.recovery.status[i]; n.Up && !n.Ready() {
+			return probeSoon
+		}
+	}
+	return probeEvery
 }
 
 // Close lets undos and releases go out for at most so long, closes every connection, and ends every worker. It
@@ -215,7 +229,7 @@ func (s *Set) Ask(q Question, j ScriptCall, enough func([]Vote) bool) *Round {
 // Begin makes a round, for calls that are given to every node.
 func (s *Set) Begin(q Question, enough func([]Vote) bool) *Round {
 	s.rounds.asked.Add(1)
-	return newRound(len(s.Members), q, s.Clock(), enough)
+	return newRound(len(s.Members), q, s.Clock, enough)
 }
 
 // AskEach asks every node a question of its own, or none where that is nil.

@@ -84,6 +84,7 @@ func (s *Set) recordStatus(votes []Vote) {
 	unused := false
 	defer func() { s.recovery.unused.Store(unused) }()
 	defer s.logQuorumLocked()
+	s.noteForgottenLocked(votes)
 	for i := range votes {
 		was, is := s.recovery.status[i], s.Status(i, &votes[i])
 		if is.Since = was.Since; was.State != is.State {
@@ -119,7 +120,7 @@ func (s *Set) Status(i int, v *Vote) locks.NodeStatus {
 	case v.refuses != nil:
 		st.State, st.Err = locks.NodeRefusing, n.Name(v.refuses)
 	case v.Kind == Yes:
-		st.State = locks.NodeVoting
+		st.State, st.Doubt = locks.NodeVoting, millis(v.doubt)
 	case v.Code == unregistered && s.Opts.OnDemand:
 		st.State, st.Err = locks.NodeUnused, nil
 	case v.Code == unregistered:

@@ -64,6 +64,9 @@ type Vote struct {
 	wait        int64      // Silent: the number that comes with code, ms
 	replid      string     // unregistered: of the node's replication
 	quarantine  string     // Floorless: the name of the one that is over
+	copyIn      int64      // Quarantined: in how many ms a copy may begin; negative: none may
+	Gen         string     // state, Quarantined, InDoubt: names the node's last loss of memory; empty: none
+	doubt       int64      // state: for how many ms it is in doubt about some name
 	maxTTL      int64      // state, Quarantined, Floorless: the longest that a lease may be which runs there, ms
 	set         *nodeSet   // state: that the node is in; otherSet: its epoch
 	olderFormat bool       // unregistered: it has a record of an older format
@@ -86,6 +89,7 @@ const (
 	Quarantined  Abstention = -2 // it may have forgotten leases that still run
 	Floorless    Abstention = -3 // it may have forgotten fences
 	otherSet     Abstention = -4 // it is in another set of lock nodes
+	InDoubt      Abstention = -5 // about this name: it may have forgotten a lease of it that still runs
 	Damaged      Abstention = 1  // not the node's answer: it did what it was asked, and its answer holds a number that is no fence
 )
 
@@ -211,7 +215,20 @@ func parseAbstention(code Abstention, m []rueidis.RedisMessage) (Vote, error) {
 		return v, err
 	case Quarantined:
 		v.Err = fmt.Errorf("quarantine for %v", wait)
-		return v, readInts(m[1:], &v.maxTTL)
+		if len(m) < 4 {
+			return v, errors.New("no loss of memory")
+		}
+		err := firstError(readInts(m[1:], &v.maxTTL), ReadText(m[2], &v.Gen), readInts(m[3:], &v.copyIn))
+		if v.copyIn >= 0 {
+			v.Err = fmt.Errorf("quarantine for %v, or until it knows what the others hold, in %v at the earliest", wait, millis(v.copyIn))
+		}
+		return v, err
+	case InDoubt:
+		v.Err = fmt.Errorf("forgot its locks a while ago, and does not vote about this name for %v, unless it is unlocked before", wait)
+		if len(m) < 2 {
+			return v, errors.New("no loss of memory")
+		}
+		return v, ReadText(m[1], &v.Gen)
 	case Floorless:
 		v.Err = fmt.Errorf("waits for its fence floor since %v", wait)
 		if len(m) < 3 {
@@ -237,20 +254,20 @@ func (e *fenceError) Error() string {
 	return fmt.Sprintf("its fence counter is damaged (%d is not within 1 and 2^53); empty that node with FLUSHALL, and it comes back as one that forgot", e.fence)
 }
 
-// checkFence refuses what cannot be a fence. Numbers from 2^53 are not exact in a script.
-func checkFence(n int64) error {
+// CheckFence refuses what cannot be a fence. Numbers from 2^53 are not exact in a script.
+func CheckFence(n int64) error {
 	if n <= 0 || n >= 1<<53 {
 		return &fenceError{n}
 	}
 	return nil
 }
 
-// checkFenceOrNone is checkFence where 0 stands for none.
+// checkFenceOrNone is CheckFence where 0 stands for none.
 func checkFenceOrNone(n int64) error {
 	if n == 0 {
 		return nil
 	}
-	return checkFence(n)
+	return CheckFence(n)
 }
 
 func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
@@ -283,7 +300,7 @@ func ParseAcquire(m []rueidis.RedisMessage) (Vote, error) {
 		if err := readInts(m, &code, &v.Fence); err != nil {
 			return v, err
 		}
-		return v, checkFence(v.Fence)
+		return v, CheckFence(v.Fence)
 	}
 	if code == 3 {
 		v.Kind = TooMany
@@ -299,7 +316,7 @@ func ParseAcquire(m []rueidis.RedisMessage) (Vote, error) {
 	if len(m) < 8 {
 		return v, fmt.Errorf("%d values where 8 were expected", len(m))
 	}
-	if err := checkFence(v.Fence); err != nil {
+	if err := CheckFence(v.Fence); err != nil {
 		return v, err
 	}
 	if v.Reentered != reinstatedFence {
@@ -442,7 +459,7 @@ func ParseRepair(m []rueidis.RedisMessage) (Vote, error) {
 	if err := readInts(m, &code, &v.Fence, &v.maxTTL); err != nil {
 		return v, err
 	}
-	return v, checkFence(v.Fence)
+	return v, CheckFence(v.Fence)
 }
 
 // ParseState reads what state answers.
@@ -451,9 +468,12 @@ func ParseState(m []rueidis.RedisMessage) (Vote, error) {
 	if err == nil {
 		v.set, err = parseSet(m[min(3, len(m)):])
 	}
+	if err == nil && len(m) > 9 {
+		err = firstError(readInts(m[8:], &v.doubt), ReadText(m[9], &v.Gen))
+	}
 	var why string
-	if err == nil && len(m) > 8 {
-		err = ReadText(m[8], &why)
+	if err == nil && len(m) > 10 {
+		err = ReadText(m[10], &why)
 		v.refuses = refusalReason(why)
 	}
 	return v, err

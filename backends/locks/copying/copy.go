@@ -1,0 +1,313 @@
+package copying
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/redis/rueidis"
+
+	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/scripts"
+)
+
+const (
+	pageKeys  = "500" // keys that a node looks at in one call
+	partSize  = 2000  // arguments of one install, more or less
+	rereads   = 3     // of a node that forgets while it is read
+	partsBusy = 3     // tries of a step that gets no answer
+)
+
+// A oneCopy is one copy to one node.
+type oneCopy struct {
+	set     *voters.Set
+	node    int
+	gen, id string
+
+	mu       sync.Mutex
+	names    map[string]*heldName // by database and name
+	requests map[string]request   // by L or U and the tag
+	floor    int64
+}
+
+// A heldName is a name that may be held.
+type heldName struct {
+	left  int64               // ms, of the hold that lasts longest
+	holds map[string][]string // ids, by the owner as the scripts have it in a doubt
+}
+
+// A request is what nodes remember of one.
+type request struct {
+	value string
+	left  int64 // ms
+}
+
+// run makes the copy, and returns how many names the node is in doubt about. errElsewhere says that another one is under way.
+func (o *oneCopy) run(ctx context.Context) (names int, err error) {
+	o.names, o.requests = map[string]*heldName{}, map[string]request{}
+	if err := o.step(ctx, "begin"); err != nil {
+		return 0, err
+	}
+	if err := o.readOthers(ctx); err != nil { // never before begin was answered
+		return 0, err
+	}
+	if err := o.purge(ctx); err != nil {
+		return 0, err
+	}
+	parts, err := o.install(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return len(o.names), o.step(ctx, "commit", strconv.Itoa(parts), strconv.FormatInt(o.floor, 10))
+}
+
+// step has the node do one thing that may be repeated.
+func (o *oneCopy) step(ctx context.Context, what string, args ...string) error {
+	_, err := o.ask(ctx, what, args...)
+	return err
+}
+
+func (o *oneCopy) ask(ctx context.Context, what string, args ...string) (v voters.Vote, err error) {
+	args = append([]string{what, o.gen, o.id}, args...)
+	for range partsBusy {
+		v, err = o.set.AskOne(ctx, voters.AskCopy, o.node, scripts.Copy, parseStep, args...)
+		switch {
+		case err != nil:
+			return v, err
+		case v.Kind == voters.Yes:
+			return v, nil
+		case v.Kind == voters.No, v.Code != 0: // another copy is under way; the node votes, or has forgotten again
+			return v, errElsewhere
+		}
+	}
+	return v, o.set.Members[o.node].Name(voters.OrTimeout(v.Err))
+}
+
+// parseStep reads what copy answers; a cursor is the page's.
+func parseStep(m []rueidis.RedisMessage) (v voters.Vote, err error) {
+	if v, err = voters.ParseDone(m[:1]); err == nil && len(m) == 2 && v.Kind == voters.Yes {
+		v.Page = &voters.Page{}
+		err = voters.ReadText(m[1], &v.Page.Next)
+	}
+	return v, err
+}
+
+func (o *oneCopy) pattern() string { return nodekeys.Literal(o.set.Opts.Prefix) + "*" }
+
+// purge removes the locks that are on the node, which come from an older snapshot.
+func (o *oneCopy) purge(ctx context.Context) error {
+	for cursor := "0"; ; {
+		v, err := o.ask(ctx, "purge", cursor, o.pattern())
+		if err != nil {
+			return err
+		}
+		if v.Page == nil { // it votes already
+			return errElsewhere
+		}
+		if cursor = v.Page.Next; cursor == "0" {
+			return nil
+		}
+	}
+}
+
+// install gives the node what the others hold. It returns how many parts there were.
+func (o *oneCopy) install(ctx context.Context) (parts int, err error) {
+	var requests, names []string
+	n := 0
+	flush := func() error {
+		if n == 0 && len(names) == 0 {
+			return nil
+		}
+		parts++
+		args := append(append([]string{strconv.Itoa(parts), strconv.Itoa(n)}, requests...), names...)
+		requests, names, n = nil, nil, 0
+		return o.step(ctx, "install", args...)
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.requests)) {
+		r := o.requests[name]
+		if r.left <= 0 {
+			continue
+		}
+		requests = append(requests, name, r.value, strconv.FormatInt(r.left, 10))
+		if n++; len(requests) >= partSize {
+			if err := flush(); err != nil {
+				return parts, err
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.names)) {
+		held := o.names[name]
+		for _, owner := range slices.Sorted(maps.Keys(held.holds)) {
+			for ids := held.holds[owner]; len(ids) > 0; {
+				some := ids[:min(len(ids), partSize)]
+				ids = ids[len(some):]
+				names = append(append(names, name, owner, strconv.FormatInt(held.left, 10), strconv.Itoa(len(some))), some...)
+				if len(requests)+len(names) >= partSize {
+					if err := flush(); err != nil {
+						return parts, err
+					}
+				}
+			}
+		}
+	}
+	return parts, flush()
+}
+
+// readOthers reads what a quorum of the other nodes hold. All are asked; the first quorum that has answered in full counts.
+func (o *oneCopy) readOthers(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ends := make(chan error, len(o.set.Members))
+	asked := 0
+	for i := range o.set.Members {
+		if i != o.node {
+			asked++
+			o.set.Start(func() { ends <- o.readNode(ctx, i) })
+		}
+	}
+	var errs []error
+	for read := 0; read < o.set.Quorum; {
+		if len(errs) > asked-o.set.Quorum {
+			return errors.Join(errs...)
+		}
+		if err := <-ends; err != nil {
+			errs = append(errs, err)
+		} else {
+			read++
+		}
+	}
+	return nil
+}
+
+// readNode reads what one node holds, from the beginning if it forgets meanwhile.
+func (o *oneCopy) readNode(ctx context.Context, i int) error {
+	for cursor, gen, tries := "0", "", 0; ; {
+		var p page
+		v, err := o.set.AskOne(ctx, voters.AskCopy, i, scripts.Held, p.parse, cursor, o.pattern(), pageKeys)
+		switch {
+		case err != nil:
+			return err
+		case v.Kind != voters.Yes:
+			return o.set.Members[i].Name(voters.OrTimeout(v.Err))
+		case cursor != "0" && p.gen != gen:
+			if tries++; tries == rereads {
+				return o.set.Members[i].Name(errors.New("it forgets again and again"))
+			}
+			cursor = "0"
+			continue
+		}
+		o.add(&p)
+		if cursor, gen = p.next, p.gen; cursor == "0" {
+			return nil
+		}
+	}
+}
+
+// add adds what a page shows. What is shown by a node that turns out not to count does no harm.
+func (o *oneCopy) add(p *page) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.floor = max(o.floor, p.floor)
+	for _, h := range p.holdings {
+		held := o.names[h.name]
+		if held == nil {
+			held = &heldName{holds: map[string][]string{}}
+			o.names[h.name] = held
+		}
+		held.left = max(held.left, h.left)
+		for _, id := range h.holds {
+			held.add(h.owner, id)
+		}
+	}
+	for name, r := range p.requests {
+		if r.left > o.requests[name].left {
+			o.requests[name] = r
+		}
+	}
+}
+
+func (h *heldName) add(owner, id string) {
+	for _, known := range h.holds[owner] {
+		if known == id {
+			return
+		}
+	}
+	h.holds[owner] = append(h.holds[owner], id)
+}
+
+// A page is one answer of held.
+type page struct {
+	next, gen string
+	floor     int64
+	holdings  []holding
+	requests  map[string]request
+}
+
+// A holding is what one owner has of a name.
+type holding struct {
+	name, owner string
+	left        int64
+	holds       []string
+}
+
+func (p *page) parse(m []rueidis.RedisMessage) (v voters.Vote, err error) {
+	if len(m) < 6 {
+		return v, errors.New("no page of holds")
+	}
+	*p = page{requests: map[string]request{}}
+	names, err1 := m[4].ToArray()
+	requests, err2 := m[5].ToArray()
+	floor, err3 := m[3].AsInt64()
+	if err := errors.Join(err1, err2, err3, voters.ReadText(m[1], &p.next), voters.ReadText(m[2], &p.gen), voters.CheckFence(floor)); err != nil {
+		return v, err
+	}
+	p.floor = floor
+	for _, n := range names {
+		all, err := texts(n, 4)
+		if err != nil {
+			return v, err
+		}
+		left, err := strconv.ParseInt(all[2], 10, 64)
+		if err != nil {
+			return v, err
+		}
+		p.holdings = append(p.holdings, holding{all[0], all[1], left, all[3:]})
+	}
+	for _, r := range requests {
+		all, err := texts(r, 3)
+		if err != nil {
+			return v, err
+		}
+		left, err := strconv.ParseInt(all[2], 10, 64)
+		if err != nil {
+			return v, err
+		}
+		p.requests[all[0]] = request{all[1], left}
+	}
+	return voters.Vote{Kind: voters.Yes}, nil
+}
+
+// texts reads an array of at least n texts and numbers.
+func texts(m rueidis.RedisMessage, n int) ([]string, error) {
+	items, err := m.ToArray()
+	if err != nil {
+		return nil, err
+	}
+	if len(items) < n {
+		return nil, errors.New("an item of a page is too short")
+	}
+	all := make([]string, len(items))
+	for i := range items {
+		if items[i].IsInt64() {
+			number, _ := items[i].AsInt64()
+			all[i] = strconv.FormatInt(number, 10)
+		} else if err := voters.ReadText(items[i], &all[i]); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}

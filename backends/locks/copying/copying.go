@@ -1,0 +1,102 @@
+// Package copying lets a lock node that has forgotten vote again within seconds, not only after max-ttl.
+//
+// Such a node may have granted a lock that still runs. So it must not help to grant that to another owner; but which names were
+// held it can learn from a quorum of the others, since a lock that somebody relies on is held by a quorum, and meets that one in a
+// node that kept its memory. When it knows them, it votes about all other names. About those it is in doubt, and abstains, until
+// the holds that were copied are given back or have ended. It does not get the locks themselves: with a copy it would vote for a
+// lock that it never granted, and one that was given back could return.
+//
+// What makes this right: a vote counts only while its round is younger than voters.RoundLimit. When that has passed since the node
+// forgot, each lock that was granted with its help is known to a quorum without it, and none is in the making.
+//
+// Source: RULES.md, Recovery by copy. Model: integration/model/recover. Each step is a script: copy.lua, and held.lua for what the
+// others hold. A copy that stops, or that two proxies begin, is safe at every step; the node keeps one at a time.
+package copying
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
+)
+
+const (
+	// A node says when a copy may begin, by its own clock. That may have been set forward, so a proxy also waits for as long from
+	// when it saw the loss. Clocks agree on a second within one percent: twice that for two of them.
+	patience = voters.RoundLimit + voters.RoundLimit/50 + 10*time.Millisecond
+	again    = time.Second // after a copy that failed
+)
+
+// A copier copies for the nodes of a Set, one after the other.
+type copier struct {
+	set   *voters.Set
+	begin map[loss]time.Duration // when a copy may begin by this proxy's clock
+}
+
+// A loss is one loss of memory of one node.
+type loss struct {
+	node int
+	gen  string
+}
+
+// Run copies for each node that has forgotten, until ctx ends. It is called at most once.
+func Run(ctx context.Context, s *voters.Set) {
+	c := &copier{set: s, begin: map[loss]time.Duration{}}
+	for ctx.Err() == nil {
+		forgotten, changed := s.Forgotten()
+		next, wait := c.due(forgotten)
+		if next != nil && wait <= 0 {
+			c.try(ctx, *next)
+			continue
+		}
+		var timer <-chan time.Time // never, if there is nothing to wait for
+		if next != nil {
+			timer = time.After(wait)
+		}
+		select {
+		case <-changed:
+		case <-timer:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// due is the node whose copy begins next, nil if there is none, and in how long.
+func (c *copier) due(forgotten []voters.Forgotten) (next *voters.Forgotten, wait time.Duration) {
+	now, kept := c.set.Clock(), map[loss]time.Duration{}
+	for _, f := range forgotten {
+		l := loss{f.Node, f.Gen}
+		begin, seen := c.begin[l]
+		if !seen {
+			begin = now + patience
+		}
+		kept[l] = begin
+		if in := max(begin, f.At) - now; f.May && (next == nil || in < wait) {
+			next, wait = &f, in
+		}
+	}
+	c.begin = kept
+	return next, wait
+}
+
+// try copies for a node, and logs what came of it.
+func (c *copier) try(ctx context.Context, f voters.Forgotten) {
+	began := c.set.Clock()
+	c.begin[loss{f.Node, f.Gen}] = began + again
+	names, err := (&oneCopy{set: c.set, node: f.Node, gen: f.Gen, id: c.set.Opts.Random.ID()}).run(ctx)
+	node := slog.String("node", c.set.Members[f.Node].Server.String())
+	switch {
+	case ctx.Err() != nil:
+	case errors.Is(err, errElsewhere):
+	case err != nil:
+		c.set.Opts.Log.LogAttrs(ctx, slog.LevelWarn, "lock node does not know yet what the others hold", node, slog.String("reason", err.Error()))
+	default:
+		c.set.Opts.Log.LogAttrs(ctx, slog.LevelInfo, "lock node knows what the others hold", node, slog.Int("names", names), slog.Duration("took", (c.set.Clock()-began).Round(time.Millisecond)))
+		c.set.RequestProbe()
+	}
+}
+
+// errElsewhere reports that another copy is under way, or that none is needed any more.
+var errElsewhere = errors.New("another copy is under way")

@@ -1,0 +1,37 @@
+-- held: looks through some keys for what a node that has forgotten has to know of them, see copy.
+--   ARGV[5..7]  cursor of SCAN, pattern of all keys of locks, how many keys to look at
+--   {1, next cursor, gen or empty, largest fence, names, requests}  of the names that are held, or in doubt, each {name with its
+--         database, owner as a doubt has it, ms left, hold, hold ...}; of what is remembered of requests, see the prologue, each {L or U
+--         and the TAG, value, ms left}
+-- It writes nothing, and is about no lock: KEYS[1] and KEYS[2] are not used.
+if refusal then return refusal end
+local prefix, page = string.sub(KEYS[3], 1, -5), redis.call('SCAN', ARGV[5], 'MATCH', ARGV[6], 'COUNT', ARGV[7])
+local names, requests = {}, {}
+
+-- record adds the live holds of the record of a name, or of a reader of it.
+local function record(key, name, kind)
+  local all, h, live_holds = redis.call('HGETALL', key), {}, {}
+  for i = 1, #all, 2 do
+    h[all[i]] = all[i + 1]
+    if #all[i] > 1 and ending(all[i + 1]) > now then live_holds[#live_holds + 1] = all[i] end
+  end
+  local left = math.min(tonumber(h.e or '0') - now, maxttl)
+  if left > 0 and #live_holds > 0 then names[#names + 1] = {name, kind .. h.o, left, unpack(live_holds)} end
+end
+
+for _, key in ipairs(page[2]) do
+  local tail = string.sub(key, #prefix + 1)
+  local kind, name = string.match(tail, '^(%a+):(.*)$')
+  if kind == 'lock' then
+    record(key, name, 'w')
+  elseif kind == 'read' then
+    local db, length, rest = string.match(name, '^(%d+):(%d+):(.*)$')
+    record(key, db .. ':' .. string.sub(rest, 1, length), 'r')
+  elseif kind == 'doubt' then
+    local left, all = redis.call('PTTL', key), redis.call('HGETALL', key)
+    for i = 1, #all, 2 do names[#names + 1] = {name, all[i + 1], math.min(left, maxttl), all[i]} end
+  elseif kind == 'node' and (string.sub(name, 1, 1) == 'L' or string.sub(name, 1, 1) == 'U') then
+    requests[#requests + 1] = {name, redis.call('GET', key), redis.call('PTTL', key)}
+  end
+end
+return {1, page[1], rec[10] or '', int(math.max(largest, floor)), names, requests}
