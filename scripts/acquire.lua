@@ -108,7 +108,7 @@ local function in_the_way()
   local ms = tonumber(ARGV[13])
   if ms > 0 and (not waits or whose == owner) then
     redis.call('HSET', KEYS[2], 'w', int(now + ms) .. ' ' .. owner)
-    redis.call('PEXPIRE', KEYS[2], kept())
+    keep(ms)
   end
   return {0, other, e - now, 0, 'readers'}
 end
@@ -147,9 +147,9 @@ end
 local function drop()
   for _, id in ipairs(redis.call('HKEYS', KEYS[1])) do
     if replaces and #id > 1 then
-      remember('H' .. id, hold)
+      remember('H' .. id, hold, dropped.rest)
     elseif tag(id) then
-      remember('L' .. tag(id), int(dropped.fence))
+      remember('L' .. tag(id), int(dropped.fence), dropped.rest)
     end
   end
   if replaces then
@@ -167,7 +167,10 @@ local function enter()
     if h.fence == known and h.grant == ARGV[12] then add(h, 14) end
     ends = math.max(ends, now + ttl)
     redis.call('HSET', KEYS[1], hold, (now + ttl) .. ' ' .. now, 'p', entered(h))
-    if ends > h.ends then extend(owner, h.grant, ends) end
+    if ends > h.ends then
+      extend(owner, h.grant, ends)
+      if 2 * maxttl > retention then keep(ends - now) end
+    end
   else -- a RENEW has added it, maybe with less time
     ttl = math.min(ttl, ending(h.values[10]) - taken(h.values[10]))
   end
@@ -178,9 +181,9 @@ local function grant()
   if h then return enter() end
   if dropped then drop() end
   create({hold}, hold, owner, now + ttl, fence, hold, '0', ARGV[8], '0 ' .. int(math.max(seen or 0, floor)))
-  if last == owner then raise(fence, seen, 'n', '1') else raise(fence, seen) end
+  if last == owner then raise(ttl, fence, seen, 'n', '1') else raise(ttl, fence, seen) end
   if KEYS[4] then
-    raise_name(fence, name)
+    raise_name(ttl, fence, name)
     -- those who gave it back are not there any more; not before: behind another write a full node takes the grant
     if us % 16 == 0 then redis.pcall('ZREMRANGEBYSCORE', beside('lockr'), '-inf', now) end
   end

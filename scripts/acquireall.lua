@@ -39,7 +39,7 @@ if not all and keep_out > 0 then
     local ends, since, whose = string.match(redis.call('HMGET', key, 'x')[1] or '', '^(%d+) (%d+) (.*)$')
     if not ends or tonumber(ends) <= now or whose == call.args[5] or tonumber(since) > waiting_since then
       redis.call('HSET', key, 'x', int(now + keep_out) .. ' ' .. whole[7] .. ' ' .. call.args[5])
-      redis.call('PEXPIRE', key, int(retention + maxttl))
+      stay(key, retention + keep_out, retention + maxttl)
     end
   end
 end

@@ -5,5 +5,5 @@
 local refusal, fence = abstains(), tonumber(ARGV[5])
 local _, _, noted = fences('m')
 if fence > tonumber(noted or '0') then redis.call('HSET', KEYS[2], 'm', int(fence)) end
-redis.call('PEXPIRE', KEYS[2], kept())
+keep(maxttl) -- of the longest lease: others may know a longer one of this grant than who notes it
 return refusal or {1}

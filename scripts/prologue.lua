@@ -31,7 +31,7 @@
 --   doubt:DB:NAME, beside the record of a name: what this node is in doubt about, a hash of holds that it may have granted before it
 --            forgot, by id: r, of a reader, or w, and the owner. While it is there, until the last of them ends, this node does not
 --            vote about the name
---   KEYS[3]:LTAG and KEYS[3]:UTAG  requests that are over. Strings that stay for max-ttl and a minute: L the fence of a
+--   KEYS[3]:LTAG and KEYS[3]:UTAG  requests that are over. Strings that stay for a minute longer than the lease may run: L the fence of a
 --            hold that was given back; U of an unlock, the holds left, the fence, and the hold that it gave back
 --   KEYS[3]:HID  hold ID was given back. It stays as long: here the hold is neither granted nor reinstated any more
 --   ARGV[1]  the proxy's max-ttl in ms   [2] skew allowed between clocks in us   [3] retention of fences in ms
@@ -241,13 +241,20 @@ local function sitter(seat, owner)
   return other, e
 end
 
+-- stay keeps a key for as long as a lease asks for, or where no lease is long for as long as the longest would, which costs no
+-- question whether it is kept for longer already.
+local function stay(key, ms, longest)
+  if 2 * maxttl > retention then longest = math.max(ms, redis.call('PTTL', key)) end
+  redis.call('PEXPIRE', key, int(longest))
+end
+
 -- reads has the set of readers follow the record of a reader whose lease ends at e; seat may be nil. It comes before the record: if it may not
 -- write, nothing is written.
 local function reads(owner, e, seat)
   local key = beside('lockr')
   redis.call('ZADD', key, int(e), owner)
-  redis.call('PEXPIRE', key, int(maxttl))
-  if seat then redis.call('PEXPIRE', beside('locks'), int(maxttl)) end
+  stay(key, e - now, maxttl)
+  if seat then stay(beside('locks'), e - now, maxttl) end
   if not rec[9] then
     rec[9] = '1'
     redis.call('HSET', KEYS[3], 'readers', '1', 'word', stored(word))
@@ -280,11 +287,11 @@ local function rival(owner, grant)
   return other, e, its
 end
 
--- raise_name stores f as the largest fence of the name that is read, if it is above seen.
-local function raise_name(f, seen)
+-- raise_name stores f as the largest fence of the name that is read, if it is above seen; left is as in raise.
+local function raise_name(left, f, seen)
   if seen and f <= seen then return end
   redis.call('HSET', beside('fence:'), 'c', int(f))
-  redis.call('PEXPIRE', beside('fence:'), int(retention + maxttl))
+  stay(beside('fence:'), retention + left, retention + maxttl)
 end
 
 -- base is the number of fields of a lock record that are not holds; most is the number of holds that an owner may have.
@@ -367,7 +374,10 @@ end
 -- recall returns what this node remembers of a request (L or U, and the TAG) or of a hold (H, and the id); false: nothing.
 local function recall(request) return redis.call('GET', KEYS[3] .. ':' .. request) end
 
-local function remember(request, value) redis.call('SET', KEYS[3] .. ':' .. request, value, 'PX', int(maxttl + 60000)) end
+-- remember keeps that for a minute longer than the lease in question, which has so many ms left at most.
+local function remember(request, value, left)
+  redis.call('SET', KEYS[3] .. ':' .. request, value, 'PX', int(math.min(left, maxttl) + 60000))
+end
 
 -- given_back reports whether a hold, or the request that took it, was given back here: it must not return, even if other
 -- nodes granted the request again.
@@ -399,17 +409,19 @@ local function fences(...)
   return math.max(seen or largest, floor), seen, unpack(h, 2)
 end
 
--- kept is for how long KEYS[2] stays after its last use, in ms. That of a reader guards against late messages only: the
--- name's own fences are not below it.
-local function kept() return int(KEYS[4] and 2 * maxttl + 60000 or retention + maxttl) end
+-- keep has KEYS[2] stay after its last use, which is about a lease that has so many ms left. That of a reader guards against late
+-- messages only: the name's own fences are not below it.
+local function keep(left)
+  if KEYS[4] then stay(KEYS[2], 60000 + 2 * left, 60000 + 2 * maxttl) else stay(KEYS[2], retention + left, retention + maxttl) end
+end
 
 -- raise stores f as the name's largest fence if it is above seen, and keeps the name's fences for their retention, counted
--- from the end of the longest lease so that a release need not prolong it. A damaged counter, which no proxy accepts, does
--- not become the node's largest fence. With a larger fence other fields of KEYS[2] are stored.
-local function raise(f, seen, ...)
+-- from the end of the lease, which has so many ms left, so that a release need not prolong it. A damaged counter, which no proxy
+-- accepts, does not become the node's largest fence. With a larger fence other fields of KEYS[2] are stored.
+local function raise(left, f, seen, ...)
   local text = int(f)
   if not seen or f > seen then redis.call('HSET', KEYS[2], 'c', text, ...) end
-  redis.call('PEXPIRE', KEYS[2], kept())
+  keep(left)
   if f > largest and f < 2^53 then
     redis.call('HSET', KEYS[3], 'g', text)
     largest = f

@@ -1,8 +1,9 @@
 -- release: give back holds. The last one frees the name and publishes "fence how" on the channel KEYS[1]; of readers the
 -- last one does, and each that had a seat but for an undo, on the name's.
---   ARGV[5..10]  owner, fence of the grant (0 in an undo), how, TAG of the unlock or empty (in an end: the lineage that the
---         lease must have, or empty for any), the grant or empty, a name of this release
---   ARGV[11..]   the number of holds, these holds, then pairs: another hold of the grant, and the ms it has left
+--   ARGV[5..11]  owner, fence of the grant (0 in an undo), how, TAG of the unlock or empty (in an end: the lineage that the
+--         lease must have, or empty for any), the grant or empty, a name of this release, the ms that the lease has left at most as
+--         far as the proxy knows
+--   ARGV[12..]   the number of holds, these holds, then pairs: another hold of the grant, and the ms it has left
 --   {1, noted, holds left, reinstated, listeners}  removed, or missing here although the grant is here; holds left is -1 if
 --       some are, and their record has another fence: then this node may lack others; reinstated is 1 if a renewal reinstated
 --       the grant here; listeners is the number of subscribers that got the message
@@ -46,10 +47,11 @@ local force = how == 'force'
 local lineage = how == 'end' and request or ''
 if how == 'end' then request = '' end
 local asked = how == 'unlock' or how == 'strict' -- the owner gives back
-local grant, name, first = ARGV[9], ARGV[10], 12
-local final = first + tonumber(ARGV[11]) - 1
+local grant, name, lease, first = ARGV[9], ARGV[10], tonumber(ARGV[11]), 13
+local final = first + tonumber(ARGV[12]) - 1
 local h = holder(first, final)
 local mine = h and h.owner == owner
+if mine then lease = math.max(lease, h.rest) end
 local same = mine and h.fence == fence and h.grant == grant
 local c, seen, noted, intent, claim = fences('m', 'w', 'x')
 if unlock and intent and string.match(intent, '^%d+ (.*)$') == owner then -- other nodes have let it in beside readers here
@@ -135,7 +137,7 @@ end
 no_doubt(given, tags)
 local covered = freed and not (refusal and refusal[1] == -2) and (not unlock or math.max(seen or 0, fence + 1) > numbered)
 for i = first, final do
-  if not (covered and had[i]) and not (force and mine and not freed and h.fence > fence) then remember('H' .. ARGV[i], name) end
+  if not (covered and had[i]) and not (force and mine and not freed and h.fence > fence) then remember('H' .. ARGV[i], name, lease) end
 end
 if not sure then removed = 0 end
 if unlock and (not h or not mine) and (removed > 0 or fence >= (seen or 0)) then
@@ -146,13 +148,13 @@ if unlock and (not h or not mine) and (removed > 0 or fence >= (seen or 0)) then
     redis.call('HSET', KEYS[2], 'c', top)
   end
   -- the LOCK of a lease that nobody prolonged has kept the fences for as long as its end and the retention
-  if not (only and seen) then redis.call('PEXPIRE', KEYS[2], kept()) end
+  if not (only and seen) then keep(lease) end
 end
-for t in pairs(tags) do remember('L' .. t, int(fence)) end
+for t in pairs(tags) do remember('L' .. t, int(fence), lease) end
 local counts = (removed > 0 or same and h) and not told
 if how == 'unlock' then counts = removed > 0 or same and h or (not h and c <= fence) end
 if counts and request ~= '' and not before then
-  remember('U' .. request, left .. ' ' .. int(fence) .. ' ' .. ARGV[first])
+  remember('U' .. request, left .. ' ' .. int(fence) .. ' ' .. ARGV[first], lease)
 end
 if refusal then return refusal end
 if removed > 0 or same and h then return {1, noted, left, told and 1 or 0, listeners} end
@@ -160,7 +162,7 @@ if before then return before end
 local _, _, last, lasthold, lastfence = fences('o', 'a', 'f')
 lastfence = tonumber(lastfence or '0')
 if unlock and last == owner and (lastfence == fence or lasthold == ARGV[first]) then
-  if ARGV[7] == 'finish' then remember('U' .. request, '0 ' .. int(fence) .. ' ' .. ARGV[first]) end
+  if ARGV[7] == 'finish' then remember('U' .. request, '0 ' .. int(fence) .. ' ' .. ARGV[first], lease) end
   return {2, noted, mine and h and h.fence > fence and lasthold == ARGV[first] and 1 or 0}
 end
 local too_late = (lastfence > fence or by and by ~= name) and 1 or 0

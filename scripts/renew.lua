@@ -53,8 +53,8 @@ if not h then
     if name > fence then return refusal or {0, '', 0, 0} end
   end
   create(named, grant, owner, now + math.max(ttl, refusal and refusal[2] or 0), fence, lineage, number, '', '1')
-  raise(fence, seen)
-  if KEYS[4] then raise_name(fence, name) end
+  raise(ttl, fence, seen)
+  if KEYS[4] then raise_name(ttl, fence, name) end
   if carried then certain(owner) end
   return refusal or {1, 0, 1, given}
 end
@@ -87,6 +87,6 @@ end
 redis.call('HSET', KEYS[1], unpack(fields))
 if shorten and fence > last then redis.call('HSET', KEYS[2], 'm', int(fence)) end
 extend(owner, grant, ends)
-raise(fence, seen)
+raise(ends - now, fence, seen)
 if cut then alert(owner) end
 return refusal or {1, noted, told, given}

@@ -17,9 +17,9 @@ if fence >= c or late then
   if fence < c and seen == h.fence then redis.call('HSET', KEYS[2], 'c', int(fence)) end
   redis.call('HSET', KEYS[1], 'f', int(fence), 'a', hold, unpack(h.told and {'p', '0'} or {}))
 end
-raise(fence, seen)
+raise(h.rest, fence, seen)
 if KEYS[4] then
   writer(h.owner) -- for the mark that it leaves on the owner's own record
-  raise_name(fence, tonumber(redis.call('HMGET', beside('fence:'), 'c')[1] or '0'))
+  raise_name(h.rest, fence, tonumber(redis.call('HMGET', beside('fence:'), 'c')[1] or '0'))
 end
 return {1}

@@ -379,7 +379,7 @@ func (s *Store) abandon(round *voters.Round, all ...*acquisition) []voters.Vote 
 		if mayHaveGranted(&v) {
 			once.Do(func() { s.counters.undos.Add(1) })
 			for _, a := range all {
-				s.set.Members[i].Push(s.undoCall(a.keys, a.Owner, a.id))
+				s.set.Members[i].Push(s.undoCall(a))
 			}
 		}
 	}
@@ -407,21 +407,34 @@ func mayHaveGranted(v *voters.Vote) bool {
 // undoAll undoes a hold everywhere.
 func (s *Store) undoAll(a *acquisition) {
 	s.counters.undos.Add(1)
-	s.set.Push(s.undoCall(a.keys, a.Owner, a.id))
+	s.set.Push(s.undoCall(a))
 }
 
-// undoCall removes a hold of an acquisition.
-func (s *Store) undoCall(k nodekeys.Keys, owner, hold string) voters.ScriptCall {
-	return s.releaseCall(k, owner, grant{}, "undo", "", []string{hold}, nil)
+// undoCall removes the hold of an acquisition.
+func (s *Store) undoCall(a *acquisition) voters.ScriptCall {
+	return s.releaseCall(a.keys, a.Owner, grant{}, a.TTL, "undo", "", []string{a.id}, nil)
 }
 
-// releaseCall removes holds of a grant, and is retried until no lease of theirs can run any more. how and request
-// are the script's how and TAG, see release.lua; left are holds of the grant that stay.
-func (s *Store) releaseCall(k nodekeys.Keys, owner string, g grant, how, request string, ids []string, left []hold) voters.ScriptCall {
-	args := append([]string{owner, strconv.FormatInt(g.fence, 10), how, request, g.id, s.set.Opts.Random.ID(), strconv.Itoa(len(ids))}, ids...)
+// leaseOf is how long the lease of a grant may run at most, as far as this proxy knows: max-ttl if it knows none of the holds.
+func (s *Store) leaseOf(g grant) time.Duration {
+	if len(g.holds) == 0 {
+		return s.set.Opts.MaxTTL
+	}
+	left := max(lastEnd(g.holds)-s.Now(), 0)
+	return min(left+2*locks.Drift(left), s.set.Opts.MaxTTL)
+}
+
+// leastRetry is for how long a release is retried, if a lease may be as long. A node that stands still may run what it was sent
+// before when it goes on.
+const leastRetry = time.Minute
+
+// releaseCall removes holds of a grant, and is retried until their lease, which has so much left, has ended. how and request are the
+// script's how and TAG, see release.lua; left are holds of the grant that stay.
+func (s *Store) releaseCall(k nodekeys.Keys, owner string, g grant, lease time.Duration, how, request string, ids []string, left []hold) voters.ScriptCall {
+	args := append([]string{owner, strconv.FormatInt(g.fence, 10), how, request, g.id, s.set.Opts.Random.ID(), voters.MS(lease), strconv.Itoa(len(ids))}, ids...)
 	j := voters.ScriptCall{
 		Args: s.set.Command(scripts.Release, k, args...), Parse: voters.ParseRelease,
-		Expires: s.Now() + s.set.Opts.MaxTTL, RetryUntilAcked: true,
+		Expires: s.Now() + max(lease, min(leastRetry, s.set.Opts.MaxTTL)), RetryUntilAcked: true,
 	}
 	if len(left) > 0 {
 		j.RetryArgs = j.Args

@@ -179,5 +179,5 @@ func (s *Store) releaseEnded(h locks.Holder, g grant, epoch string, ids []string
 
 // endCall releases holds without a request of their owner; epoch is as in releaseEnded.
 func (s *Store) endCall(h locks.Holder, g grant, epoch string, ids []string, left []hold) voters.ScriptCall {
-	return s.releaseCall(s.set.RedisKeys(h.Key), h.Owner, g, "end", epoch, ids, left)
+	return s.releaseCall(s.set.RedisKeys(h.Key), h.Owner, g, s.leaseOf(g), "end", epoch, ids, left)
 }

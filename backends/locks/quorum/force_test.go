@@ -124,7 +124,7 @@ func TestForce_LateOneTakesNothing(t *testing.T) {
 	k := s.RedisKeys(locks.Key{DB: 0, Name: "job"})
 	old := lock(t, s, "job", "alice", 30*time.Second)
 	late := func(fence int64, holds ...string) []string {
-		return s.Command(scripts.Release, k, append([]string{"alice", strconv.FormatInt(fence, 10), "force", "", "", "late", strconv.Itoa(len(holds))}, holds...)...)
+		return s.Command(scripts.Release, k, append([]string{"alice", strconv.FormatInt(fence, 10), "force", "", "", "late", "60000", strconv.Itoa(len(holds))}, holds...)...)
 	}
 	force(t, s, "job")
 	g := lock(t, s, "job", "alice", 30*time.Second)

@@ -131,7 +131,7 @@ func (n *scriptNode) release(how ...string) []string {
 	if n.IntN(4) == 0 {
 		ids = append(ids, n.hold())
 	}
-	args := []string{n.owner(), n.fence(), n.one(how...), n.one(scriptTags...), n.one("", n.field("a", "")), n.one("first", "second"), strconv.Itoa(len(ids))}
+	args := []string{n.owner(), n.fence(), n.one(how...), n.one(scriptTags...), n.one("", n.field("a", "")), n.one("first", "second"), n.one("0", "1000", "60000"), strconv.Itoa(len(ids))}
 	if args = append(args, ids...); n.IntN(4) == 0 {
 		args = append(args, n.carried()...)
 	}

@@ -232,8 +232,8 @@ func TestHold_GivenBackStaysAway(t *testing.T) {
 		"its own LOCK":      s.Command(scripts.Acquire, k, asks("alice", "60000", "0", inner.Hold)...),
 		"another LOCK":      s.Command(scripts.Acquire, k, "alice", "60000", "0", "", "plain", "third", fence, outer.Hold, inner.Hold, "50000"),
 		"a RENEW":           s.Command(scripts.Renew, k, "alice", "60000", fence, outer.Hold, outer.Hold, "1", "", "1", "0", outer.Hold, inner.Hold),
-		"another's UNLOCK":  s.Command(scripts.Release, k, "alice", fence, "unlock", "", outer.Hold, "x", "1", "third", inner.Hold, "50000"),
-		"an undo of nobody": s.Command(scripts.Release, k, "alice", "0", "undo", "", "", "y", "1", "nobody"),
+		"another's UNLOCK":  s.Command(scripts.Release, k, "alice", fence, "unlock", "", outer.Hold, "x", "60000", "1", "third", inner.Hold, "50000"),
+		"an undo of nobody": s.Command(scripts.Release, k, "alice", "0", "undo", "", "", "y", "60000", "1", "nobody"),
 	} {
 		n.Do(t, call...)
 		if n.Do(t, "HEXISTS", k.Lock, inner.Hold).Int() != 0 {

@@ -156,7 +156,7 @@ func TestUndo_KeepsAFenceThatWasTold(t *testing.T) {
 			n.Do(t, s.Command(scripts.Acquire, s.RedisKeys(locks.Key{Name: "job"}), "alice", "30000", "0", "", "plain", "SECOND", "0", "")...)
 		},
 		"a re-entry that an UNLOCK made known": func(t *testing.T, s *proxy, n *redistest.Conn, fence string) {
-			third := []string{"alice", fence, "unlock", "", "FIRST", "NAME", "1", "THIRD", "SECOND", "30000"}
+			third := []string{"alice", fence, "unlock", "", "FIRST", "NAME", "60000", "1", "THIRD", "SECOND", "30000"}
 			n.Do(t, s.Command(scripts.Release, s.RedisKeys(locks.Key{Name: "job"}), third...)...)
 		},
 		"a RENEW": func(t *testing.T, s *proxy, n *redistest.Conn, fence string) {

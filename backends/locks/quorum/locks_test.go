@@ -148,7 +148,7 @@ func asks(owner, ttl, proposal, hold string) []string {
 
 // gives are the arguments of a release of the hold that made the grant g.
 func gives(owner string, g locks.Grant, how, request string) []string {
-	return []string{owner, strconv.FormatInt(g.Fence, 10), how, request, g.Hold, how, "1", g.Hold}
+	return []string{owner, strconv.FormatInt(g.Fence, 10), how, request, g.Hold, how, "60000", "1", g.Hold}
 }
 
 func TestUndo_SparesTheOwnersNextHold(t *testing.T) {

@@ -80,7 +80,7 @@ func TestReplace_OnTheNode(t *testing.T) {
 		t.Errorf("the same grant, replaced once more: %v", v)
 	}
 
-	n.Do(t, s.Command(scripts.Release, k, "bob", "0", "undo", "", "", "undoing", "1", "first")...)
+	n.Do(t, s.Command(scripts.Release, k, "bob", "0", "undo", "", "", "undoing", "60000", "1", "first")...)
 	owner("")
 	if v := ask(replaces(s, old, "bob", "first")); v[0].Int() != 0 {
 		t.Errorf("repeated when it was undone: %v", v)
@@ -185,7 +185,7 @@ func TestReplace_WithoutQuorum(t *testing.T) {
 	if v := c[0].Do(t, p[0].Command(scripts.Acquire, k, replaces(p[0], old, "bob", "partly")...)...); v.Elems[0].Int() != 1 {
 		t.Fatal(v)
 	}
-	c[0].Do(t, p[0].Command(scripts.Release, k, "bob", "0", "undo", "", "", "undoing", "1", "partly")...)
+	c[0].Do(t, p[0].Command(scripts.Release, k, "bob", "0", "undo", "", "", "undoing", "60000", "1", "partly")...)
 	if renewedBy(t, p[0], old) <= 0 {
 		t.Error("what two nodes have is not renewed")
 	}

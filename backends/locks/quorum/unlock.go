@@ -224,7 +224,7 @@ func (s *Store) release(ctx context.Context, h locks.Holder, g grant, ids []stri
 
 // unlockCall is releaseCall for the owner. If a node did this UNLOCK before, with another hold, its vote is a conflict.
 func (s *Store) unlockCall(h locks.Holder, g grant, ids []string, left []hold, how, tag string) voters.ScriptCall {
-	j := s.releaseCall(s.set.RedisKeys(h.Key), h.Owner, g, how, tag, ids, left)
+	j := s.releaseCall(s.set.RedisKeys(h.Key), h.Owner, g, s.leaseOf(g), how, tag, ids, left)
 	j.Parse = func(m []rueidis.RedisMessage) (voters.Vote, error) {
 		v, err := voters.ParseRelease(m)
 		if v.Hold != "" && holdid.RequestOf(v.Hold) != holdid.RequestOf(ids[0]) {

@@ -392,7 +392,7 @@ func TestRelease_SameUnlockTwice(t *testing.T) {
 		code            int64
 	}{{"first", "u", 1}, {"second", "u", 1}, {"first", "u", 1}, {"third", "w", 5}, {"fourth", "", 5}} {
 		v := n.Do(t, s.Command(scripts.Release, s.RedisKeys(locks.Key{DB: 0, Name: "job"}), "alice", strconv.FormatInt(outer.Fence, 10), "strict",
-			tt.unlock, outer.Hold, tt.release, "1", inner.Hold)...)
+			tt.unlock, outer.Hold, tt.release, "60000", "1", inner.Hold)...)
 		if v.Elems[0].Int() != tt.code || tt.code == 1 && v.Elems[2].Int() != 1 {
 			t.Errorf("%s release, unlock %q: %v", tt.release, tt.unlock, v)
 		}

@@ -125,7 +125,7 @@ func newHandOver(t *testing.T) *handOver {
 	within(t, "the node votes", func() bool { s.RepairNodes(t.Context(), true); return s.Nodes()[0].State == locks.NodeVoting })
 	v := h.conn.Do(t, s.Command(scripts.Acquire, h.keys, "alice", "60000", "0", "", "plain", "ALICE", "0", "", "0")...)
 	fence := strconv.FormatInt(v.Elems[1].Int(), 10)
-	h.release = ScriptCall{Args: s.Command(scripts.Release, h.keys, "alice", fence, "handed", "", "ALICE", "NAME", "1", "ALICE"),
+	h.release = ScriptCall{Args: s.Command(scripts.Release, h.keys, "alice", fence, "handed", "", "ALICE", "NAME", "60000", "1", "ALICE"),
 		Parse: ParseRelease, Expires: s.Clock() + time.Minute, RetryUntilAcked: true}
 	h.acquire = ScriptCall{Args: s.Command(scripts.Acquire, h.keys, "bob", "60000", "0", "", "plain", "BOB", "0", ""),
 		Parse: ParseAcquire, Expires: s.Clock() + time.Minute, Durable: true, Round: s.Begin(AskAcquire, All)}

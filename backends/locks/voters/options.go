@@ -41,9 +41,9 @@ type Options struct {
 	Nodes []*backends.Server // the masters, or sentinels and the name of theirs; an even number tolerates no more failures than one less
 
 	// Optional.
-	MaxTTL       time.Duration // longest lease, and quarantine of a node that forgot, unless a proxy with a longer one is there; default 60 s
+	MaxTTL       time.Duration // longest lease, and quarantine of a node that forgot if no copy ends it, unless a proxy with a longer one is there; default 60 s
 	NodeTimeout  time.Duration // how long a round waits for a node; default lease/200, within 5 and 50 ms, and up to 200 ms where no quorum is heard of
-	Retention    time.Duration // how long fences outlive a name's last use; default, and least, the larger of 10 min and 2 MaxTTL
+	Retention    time.Duration // how long fences outlive the last lease of a name; default, and least, LeastRetention
 	Skew         time.Duration // by how much clocks of proxies and nodes may differ; default 1 s
 	Prefix       string        // of every key on the nodes; the same at every proxy; default "lockproxy:"
 	Bootstrap    string        // BootstrapAuto (default) or BootstrapStrict
@@ -64,7 +64,7 @@ type Options struct {
 // withDefaults fills in what is zero and reports every fault at once.
 func (o Options) withDefaults() (Options, error) {
 	o.MaxTTL = cmp.Or(o.MaxTTL, time.Minute)
-	o.Retention = cmp.Or(o.Retention, o.leastRetention())
+	o.Retention = cmp.Or(o.Retention, LeastRetention)
 	o.Skew = cmp.Or(o.Skew, time.Second)
 	o.Prefix = cmp.Or(o.Prefix, "lockproxy:")
 	o.Bootstrap = cmp.Or(o.Bootstrap, BootstrapAuto)
@@ -79,7 +79,8 @@ func (o Options) withDefaults() (Options, error) {
 	return o, o.check()
 }
 
-func (o *Options) leastRetention() time.Duration { return max(10*time.Minute, 2*o.MaxTTL) }
+// LeastRetention is the shortest Options.Retention.
+const LeastRetention = 10 * time.Minute
 
 func (o *Options) check() error {
 	var errs []error
@@ -90,7 +91,7 @@ func (o *Options) check() error {
 	}
 	refuse(len(o.Nodes) == 0, "no lock nodes")
 	refuse(o.NodeTimeout < 0, "node timeout %v is negative", o.NodeTimeout)
-	refuse(o.Retention < o.leastRetention(), "retention of fences %v is under %v", o.Retention, o.leastRetention())
+	refuse(o.Retention < LeastRetention, "retention of fences %v is under %v", o.Retention, LeastRetention)
 	refuse(o.Skew < 0, "skew %v is negative", o.Skew)
 	refuse(o.ReplicaAcks < 0, "%d replicas is negative", o.ReplicaAcks)
 	refuse(o.Rounds < 0, "%d rounds at once is negative", o.Rounds)
