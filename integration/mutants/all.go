@@ -159,7 +159,7 @@ if h and h.owner ~= owner and not replaces then return`}},
 		Breaks:  "a node that may have forgotten leases does not vote for max-ttl: after a quarter of it a lease still runs",
 		Profile: "long leases",
 		Edits: []Edit{
-			{"scripts/prologue.lua", "quarantine, synced = now + maxttl, false", "quarantine, synced = now + math.floor(maxttl / 4), false"},
+			{"scripts/prologue.lua", "quarantine, synced, rec[10] = now + maxttl, false", "quarantine, synced, rec[10] = now + math.floor(maxttl / 4), false"},
 			{"scripts/restore.lua", "if now < since + maxttl then", "if now < since + maxttl / 4 then"},
 		},
 	},
@@ -214,5 +214,5 @@ var lateRenewals = []Edit{
 	{"backends/locks/quorum/grantcache.go", "\tg = p.copy()\n\tg.holds = liveHolds(g.holds, now)\n", "\tg = p.copy()\n"},
 	{"backends/locks/quorum/grantcache.go", "return h.until <= now || !slices.Contains(ids, h.id)", "return !slices.Contains(ids, h.id)"},
 	{"backends/locks/quorum/renew.go", "\tif began >= g.until() {\n\t\treturn 0, tally.Lost, nil, nil\n\t}\n", ""},
-	{"backends/locks/quorum/renew.go", "(now >= g.until() || now >= until)", "now >= until"},
+	{"backends/locks/quorum/renew.go", "case now >= g.until() || now >= until:", "case now >= until:"},
 }

@@ -49,7 +49,7 @@ type Edit struct {
 }
 
 // every mutant there is.
-var every = slices.Concat(All, Migration, Kept, Settling, Decisions, Handing, Lining, Several, Etcd, Reading, Seating)
+var every = slices.Concat(All, Migration, Kept, Settling, Decisions, Handing, Lining, Several, Etcd, Reading, Seating, Copying)
 
 // Find returns the mutant with this name.
 func Find(name string) (Mutant, error) {

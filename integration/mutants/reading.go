@@ -77,20 +77,20 @@ var Reading = []Mutant{
 		Breaks: "a writer's fence is above all that readers were told: one that is larger than the name's raises it",
 		Rare:   true,
 		Units:  sharedScriptTests,
-		Edits:  []Edit{{"scripts/acquire.lua", "    raise_name(fence, name)\n    -- those", "  -- those"}},
+		Edits:  []Edit{{"scripts/acquire.lua", "    raise_name(ttl, fence, name)\n    -- those", "  -- those"}},
 	},
 	{
 		Name:    "settle-does-not-raise-the-name",
 		Breaks:  "so does the fence of a reading that a node stores after its vote",
 		Profile: "shared and well",
-		Edits:   []Edit{{"scripts/settle.lua", "  raise_name(fence, tonumber(redis.call('HMGET', beside('fence:'), 'c')[1] or '0'))\n", ""}},
+		Edits:   []Edit{{"scripts/settle.lua", "  raise_name(h.rest, fence, tonumber(redis.call('HMGET', beside('fence:'), 'c')[1] or '0'))\n", ""}},
 	},
 	{
 		Name:   "renewal-does-not-raise-the-name",
 		Breaks: "so does that of a reading that a renewal puts back; no search found what comes of it",
 		Rare:   true,
 		Units:  sharedScriptTests,
-		Edits:  []Edit{{"scripts/renew.lua", "  if KEYS[4] then raise_name(fence, name) end\n", ""}},
+		Edits:  []Edit{{"scripts/renew.lua", "  if KEYS[4] then raise_name(ttl, fence, name) end\n", ""}},
 	},
 	{
 		Name:   "undo-below-a-reading",
@@ -143,7 +143,7 @@ var Reading = []Mutant{
 		Name:    "index-goes-early",
 		Breaks:  "the readers of a name are known for as long as the last of them may read it",
 		Profile: "shared and well",
-		Edits:   []Edit{{"scripts/prologue.lua", "redis.call('PEXPIRE', key, int(maxttl))", "redis.call('PEXPIRE', key, int(e - now))"}},
+		Edits:   []Edit{{"scripts/prologue.lua", "stay(key, e - now, maxttl)", "redis.call('PEXPIRE', key, int(e - now))"}},
 	},
 	{
 		Name:   "index-ends-before-the-record",

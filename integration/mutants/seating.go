@@ -103,7 +103,7 @@ var Seating = []Mutant{
 		Breaks: "for as long as any of them may have it",
 		Rare:   true,
 		Units:  permitScriptTests,
-		Edits:  []Edit{{"scripts/prologue.lua", "if seat then redis.call('PEXPIRE', beside('locks'), int(maxttl)) end", "if seat then redis.call('PEXPIRE', beside('locks'), int(e - now)) end"}},
+		Edits:  []Edit{{"scripts/prologue.lua", "if seat then stay(beside('locks'), e - now, maxttl) end", "if seat then redis.call('PEXPIRE', beside('locks'), int(e - now)) end"}},
 	},
 	{
 		Name:   "index-of-seats-misses-renewals",

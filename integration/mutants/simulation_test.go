@@ -26,7 +26,7 @@ func TestSimulationNotices(t *testing.T) {
 		t.Skip("compiles the tests of backends/locks/quorum once for every mutant")
 	}
 	var simulations Simulations
-	for _, m := range slices.Concat(All, Kept, Several, Reading, Seating) {
+	for _, m := range slices.Concat(All, Kept, Several, Reading, Seating, Copying) {
 		if m.Rare || m.hard() { // unit tests and the torture have them
 			continue
 		}

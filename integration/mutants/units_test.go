@@ -41,12 +41,12 @@ func TestReadingNotices(t *testing.T) {
 	}
 	binary := filepath.Join(t.TempDir(), "quorum.test")
 	compile(t, Mutant{Name: "no mutant"}, nil, "test", "-c", "-vet=off", "-o", binary, module+"/"+simulated)
-	sound := exec.Command(binary, "-test.run", sharedScriptTests.Run+"|"+permitScriptTests.Run+"|"+severalScriptTests.Run)
+	sound := exec.Command(binary, "-test.run", sharedScriptTests.Run+"|"+permitScriptTests.Run+"|"+severalScriptTests.Run+"|TestCopyScript|TestShared_Older")
 	sound.Dir = filepath.Join("..", "..", filepath.FromSlash(simulated))
 	if out, err := sound.CombinedOutput(); err != nil {
 		t.Fatalf("without a mutant: %v\n%s", err, out)
 	}
-	for _, m := range slices.Concat(Reading, Seating, Several) {
+	for _, m := range slices.Concat(Reading, Seating, Several, Copying) {
 		if m.onlyScripts() && m.Units != (Units{}) {
 			t.Run(m.Name, func(t *testing.T) {
 				t.Parallel()
@@ -79,8 +79,8 @@ func TestUnitsNotice(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles the tests of a package once for every mutant")
 	}
-	reading := slices.DeleteFunc(slices.Concat(Reading, Seating), Mutant.onlyScripts) // TestReadingNotices has the scripts
-	for _, m := range slices.Concat(All, Decisions, Handing, Lining, reading) {       // the others have tests of their own
+	reading := slices.DeleteFunc(slices.Concat(Reading, Seating, Copying), Mutant.onlyScripts) // TestReadingNotices has the scripts
+	for _, m := range slices.Concat(All, Decisions, Handing, Lining, reading) {                // the others have tests of their own
 		if m.Units != (Units{}) && (m.hard() || os.Getenv("LOCKPROXY_MUTANTS") != "") {
 			t.Run(m.Name, func(t *testing.T) {
 				t.Parallel()

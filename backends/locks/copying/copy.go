@@ -157,6 +157,8 @@ func (o *oneCopy) install(ctx context.Context) (parts int, err error) {
 	return parts, flush()
 }
 
+var errTooFew = errors.New("too few of the others can be read")
+
 // readOthers reads what a quorum of the other nodes hold. All are asked; the first quorum that has answered in full counts.
 func (o *oneCopy) readOthers(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -172,7 +174,7 @@ func (o *oneCopy) readOthers(ctx context.Context) error {
 	var errs []error
 	for read := 0; read < o.set.Quorum; {
 		if len(errs) > asked-o.set.Quorum {
-			return errors.Join(errs...)
+			return errors.Join(append(errs, errTooFew)...)
 		}
 		if err := <-ends; err != nil {
 			errs = append(errs, err)

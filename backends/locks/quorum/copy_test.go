@@ -1,13 +1,17 @@
 package quorum
 
 import (
+	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
+	"github.com/lockproxy/lockproxy/backends/locks/seats"
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -62,6 +66,9 @@ func TestCopy_OfThree(t *testing.T) {
 	if a, err := other.Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: "bob", TTL: time.Minute}); err == nil || a.Granted ||
 		!strings.Contains(err.Error(), "does not vote about this name") {
 		t.Errorf("LOCK of a name that is held: %+v, %v", a, err)
+	}
+	if a, err := other.Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: "also"}, Owner: "bob", TTL: time.Minute, Others: []locks.Key{{Name: "job"}}}); err == nil {
+		t.Errorf("LOCK of several, of which one is held: %+v", a)
 	}
 	if g := lock(t, other, "free", "bob", time.Minute); g.Fence <= job.Fence {
 		t.Errorf("fence %d after %d", g.Fence, job.Fence)
@@ -211,88 +218,349 @@ func TestCopy_TwoOfFive(t *testing.T) {
 	eventually(t, time.Minute, "no node is in doubt", func() bool { return inDoubt(t, nodes[0])+inDoubt(t, nodes[1]) == "" })
 }
 
+// A copyScript calls scripts on a node that has forgotten.
+type copyScript struct {
+	*testing.T
+	s    *proxy
+	n    *redistest.Server
+	node nodekeys.Keys
+}
+
+// startCopyScript starts a node. It is alone, so that no proxy copies for it.
+func startCopyScript(t *testing.T) *copyScript {
+	t.Helper()
+	nodes := redistest.StartNodes(t, 1)
+	o := longLeases(t, nodes)
+	o.RestartGrace = voters.GraceSafe
+	c := &copyScript{t, serve(t, o), nodes[0], nodekeys.OfNode("lockproxy:")}
+	allVote(t, c.s)
+	return c
+}
+
+// run calls a script. The reply must begin with want.
+func (c *copyScript) run(what, want string, sc *scripts.Script, k nodekeys.Keys, args ...string) string {
+	c.Helper()
+	got := replyText(c.n.Do(c.T, c.s.Command(sc, k, args...)...))
+	if !strings.HasPrefix(got, want) {
+		c.Errorf("%s: %s, want %s", what, got, want)
+	}
+	return got
+}
+
+// step calls copy.
+func (c *copyScript) step(what, want string, args ...string) string {
+	c.Helper()
+	return c.run(what, want, scripts.Copy, c.node, args...)
+}
+
+// forget has the node forget, so long ago.
+func (c *copyScript) forget(gen string, ago time.Duration) {
+	c.n.Do(c.T, "HSET", c.node.Node, "sync", "0", "since", inMillis(-ago), "until", inMillis(50*time.Minute), "gen", gen)
+}
+
+func (c *copyScript) purge(gen, id string) {
+	c.Helper()
+	for cursor := "0"; ; {
+		reply := strings.Fields(c.step("purge", "1 ", "purge", gen, id, cursor, "lockproxy:*"))
+		if len(reply) < 2 {
+			c.Fatalf("no cursor in %v", reply)
+		}
+		if cursor = reply[1]; cursor == "0" {
+			return
+		}
+	}
+}
+
+// give gives back a hold of alice.
+func (c *copyScript) give(what, want, name string, fence int64, hold string) string {
+	c.Helper()
+	g := locks.Grant{Fence: fence, Hold: hold}
+	return c.run(what, want, scripts.Release, c.s.RedisKeys(locks.Key{Name: name}), gives("alice", g, "unlock", "")...)
+}
+
+// renew renews a hold of alice, where it is not, as far as repair allows.
+func (c *copyScript) renew(what, want, name string, fence int64, hold string, ttl time.Duration, repair string) string {
+	c.Helper()
+	g := locks.Grant{Key: locks.Key{Name: name}, Owner: "alice", Fence: fence, Hold: hold}
+	got := replyText(c.n.Do(c.T, renewal(c.s, g, ttl, voters.Version{Epoch: hold, Sequence: 1}, repair)...))
+	if !strings.HasPrefix(got, want) {
+		c.Errorf("%s: %s, want %s", what, got, want)
+	}
+	return got
+}
+
+// fence is above all that the node has stored, by so many.
+func (c *copyScript) fence(above int64) int64 {
+	n, err := strconv.ParseInt(c.n.Do(c.T, "HGET", c.node.Node, "g").Text, 10, 64)
+	if err != nil {
+		c.Fatal(err)
+	}
+	return n + above
+}
+
+// has reports whether the node has a lock of the name.
+func (c *copyScript) has(name string) bool {
+	return c.n.Do(c.T, "EXISTS", c.s.RedisKeys(locks.Key{Name: name}).Lock).Int() == 1
+}
+
+// record stores a lock of alice, as an older snapshot has it.
+func (c *copyScript) record(name, hold string) {
+	c.n.Do(c.T, "HSET", c.s.RedisKeys(locks.Key{Name: name}).Lock, "o", "alice", "e", inMillis(time.Minute), "f", "7", "a", hold, "l", hold, "s", "0",
+		"i", "", "g", inMillis(0), "p", "0 6", hold, inMillis(time.Minute)+" "+inMillis(0))
+}
+
+// copy has the node copy holds of alice, each of the name that it is called after, and vote with this floor.
+func (c *copyScript) copy(gen string, floor int64, holds ...string) {
+	c.Helper()
+	c.forget(gen, 4*time.Second)
+	c.step("begin", "1", "begin", gen, "a")
+	c.purge(gen, "a")
+	part := []string{"install", gen, "a", "1", "0"}
+	for _, hold := range holds {
+		part = append(part, "0:"+strings.TrimPrefix(hold, "hold-"), "walice", "600000", "1", hold)
+	}
+	c.step("install", "1", part...)
+	c.step("commit", "1 ", "commit", gen, "a", "1", strconv.FormatInt(floor, 10))
+}
+
 // TestCopyScript_Steps: a node takes the steps of one copy, in their order, and of no other loss of its memory.
 func TestCopyScript_Steps(t *testing.T) {
 	t.Parallel()
-	nodes := redistest.StartNodes(t, 1)
-	n := nodes[0]
-	o := longLeases(t, nodes)
-	o.RestartGrace = "safe"
-	s := serve(t, o)
-	allVote(t, s)
-	node := nodekeys.OfNode("lockproxy:")
-	copying := func(what, gen, id string, args ...string) string {
-		t.Helper()
-		return replyText(n.Do(t, s.Command(scripts.Copy, node, append([]string{what, gen, id}, args...)...)...))
-	}
-	expect := func(what, got, want string) {
-		t.Helper()
-		if !strings.HasPrefix(got, want) {
-			t.Errorf("%s: %s, want %s", what, got, want)
-		}
-	}
-	forget := func(ago time.Duration) (gen string) {
-		t.Helper()
-		gen = "gen" + strconv.FormatInt(ago.Milliseconds(), 10)
-		n.Do(t, "HSET", node.Node, "sync", "0", "since", inMillis(-ago), "until", inMillis(50*time.Minute), "gen", gen)
-		return gen
-	}
-	held := s.RedisKeys(locks.Key{Name: "ghost"})
-	n.Do(t, "HSET", held.Lock, "o", "alice", "e", inMillis(time.Minute))
-
-	gen := forget(2 * time.Second)
-	expect("begin, too early", copying("begin", gen, "a"), "-2 ")
-	gen = forget(4 * time.Second)
-	expect("begin of another loss", copying("begin", "gen2000", "a"), "-2 ")
-	expect("begin", copying("begin", gen, "a"), "1")
-	expect("begin by another", copying("begin", gen, "b"), "0 ")
-	expect("install before the purge", copying("install", gen, "a", "1", "0"), "0 ")
-	expect("commit before the purge", copying("commit", gen, "a", "0", "5"), "0 ")
-	expect("purge by another", copying("purge", gen, "b", "0", "lockproxy:*"), "0 ")
-	cursor := "0"
-	for {
-		reply := strings.Fields(copying("purge", gen, "a", cursor, "lockproxy:*"))
-		if cursor = reply[1]; cursor == "0" {
-			break
-		}
-	}
-	if n.Do(t, "EXISTS", held.Lock).Int() != 0 {
+	c := startCopyScript(t)
+	c.record("ghost", "hold-0")
+	c.record("freed", "hold-4")
+	c.forget("early", 2*time.Second)
+	c.step("begin, too early", "-2 ", "begin", "early", "a")
+	c.forget("loss", 4*time.Second)
+	c.step("begin of another loss", "-2 ", "begin", "early", "a")
+	c.step("begin", "1", "begin", "loss", "a")
+	c.step("begin by another", "0 ", "begin", "loss", "b")
+	c.step("install before the purge", "0 ", "install", "loss", "a", "1", "0")
+	c.step("commit before the purge", "0 ", "commit", "loss", "a", "0", "5")
+	c.step("purge by another", "0 ", "purge", "loss", "b", "0", "lockproxy:*")
+	c.give("UNLOCK of what an older snapshot has", "-2 ", "freed", 7, "hold-4")
+	c.purge("loss", "a")
+	if c.has("ghost") {
 		t.Error("a lock of an older snapshot is still there")
 	}
-	// What is given back while it copies is not installed.
-	back, kept := locks.Grant{Key: locks.Key{Name: "back"}, Owner: "alice", Fence: 7, Hold: "hold-1"}, s.RedisKeys(locks.Key{Name: "kept"})
-	expect("release", replyText(n.Do(t, s.Command(scripts.Release, s.RedisKeys(back.Key), gives("alice", back, "unlock", "")...)...)), "-2 ")
-	part := []string{"1", "1", "LTAG", "9", "60000", "0:back", "walice", "60000", "1", "hold-1", "0:kept", "walice", "600000", "2", "hold-2", "hold-3"}
-	expect("part 2 before 1", copying("install", gen, "a", "2", "0"), "0 ")
-	expect("install", copying("install", gen, "a", part...), "1")
-	expect("install again", copying("install", gen, "a", part...), "1")
-	expect("commit of too few parts", copying("commit", gen, "a", "0", "5"), "0 ")
-	largest := n.Do(t, "HGET", node.Node, "g").Text
-	above, _ := strconv.ParseInt(largest, 10, 64)
-	floor := strconv.FormatInt(above+1000, 10)
-	expect("commit", copying("commit", gen, "a", "1", floor), "1 "+floor)
-	expect("commit again", copying("commit", gen, "a", "1", floor), "1 "+floor)
-	expect("install after it", copying("install", gen, "a", "2", "0", "0:late", "walice", "60000", "1", "x"), "1 "+floor)
-	if d := inDoubt(t, n); d != "kept" {
+	c.give("UNLOCK of what was forgotten", "-2 ", "back", 7, "hold-1")
+	part := []string{"install", "loss", "a", "1", "1", "LTAG", "9", "60000", "0:back", "walice", "60000", "1", "hold-1", "0:freed", "walice", "60000", "1", "hold-4",
+		"0:kept", "walice", "600000", "2", "hold-2", "hold-3", "0:kept", "walice", "1000", "1", "hold-3"}
+	c.step("part 2 before 1", "0 ", "install", "loss", "a", "2", "0")
+	c.step("install", "1", part...)
+	c.step("install again", "1", part...)
+	c.step("commit of too few parts", "0 ", "commit", "loss", "a", "0", "5")
+	floor := strconv.FormatInt(c.fence(1000), 10)
+	c.step("commit", "1 "+floor, "commit", "loss", "a", "1", floor)
+	c.step("commit again", "1 "+floor, "commit", "loss", "a", "1", floor)
+	c.step("install after it", "1 "+floor, "install", "loss", "a", "2", "0", "0:late", "walice", "60000", "1", "x")
+	if d := inDoubt(t, c.n); d != "kept" {
 		t.Errorf("the node is in doubt about %q", d)
 	}
-	if v := n.Do(t, "GET", node.Node+":LTAG").Text; v != "9" {
+	if v := c.n.Do(t, "GET", c.node.Node+":LTAG").Text; v != "9" {
 		t.Errorf("the request is remembered as %q", v)
 	}
-	if left := n.Do(t, "PTTL", "lockproxy:doubt:0:kept").Int(); left < 500_000 || left > 600_010 {
+	if left := c.n.Do(t, "PTTL", "lockproxy:doubt:0:kept").Int(); left < 500_000 || left > 600_010 {
 		t.Errorf("the doubt ends in %d ms", left)
 	}
 
-	acquire := s.Command(scripts.Acquire, kept, asks("bob", "10000", s.proposal(), "hold-9")...)
-	expect("LOCK of a name in doubt", replyText(n.Do(t, acquire...)), "-5 ")
-	expect("READ of it", replyText(n.Do(t, s.Command(scripts.Read, kept, "")...)), "-5 ")
-	give := func(hold string) string {
-		return replyText(n.Do(t, s.Command(scripts.Release, kept, gives("alice", locks.Grant{Fence: 7, Hold: hold}, "unlock", "")...)...))
+	kept := c.s.RedisKeys(locks.Key{Name: "kept"})
+	acquire := asks("bob", "10000", c.s.proposal(), "hold-9")
+	c.run("LOCK of a name in doubt", "-5 ", scripts.Acquire, kept, acquire...)
+	c.run("a read of it", "-5 ", scripts.Read, kept, "")
+	c.give("UNLOCK of one hold", "-5 ", "kept", 7, "hold-2")
+	c.run("LOCK, another hold is there", "-5 ", scripts.Acquire, kept, acquire...)
+	c.give("UNLOCK of the other", "-5 ", "kept", 7, "hold-3")
+	c.run("LOCK after it", "1 ", scripts.Acquire, kept, acquire...)
+}
+
+// TestCopyScript_Held: a node that votes tells what it holds, and what it is in doubt about, and others tell nothing.
+func TestCopyScript_Held(t *testing.T) {
+	t.Parallel()
+	c := startCopyScript(t)
+	floor := c.fence(1000)
+	c.copy("loss", floor, "hold-doubt")
+	take := func(r locks.LockRequest) string {
+		t.Helper()
+		a, err := c.s.Lock(t.Context(), r)
+		if err != nil || !a.Granted {
+			t.Fatal(a, err)
+		}
+		return a.Grant.Hold
 	}
-	expect("UNLOCK of one hold", give("hold-2"), "-5 ")
-	expect("LOCK, another is there", replyText(n.Do(t, acquire...)), "-5 ")
-	expect("UNLOCK of the other", give("hold-3"), "-5 ")
-	expect("LOCK after it", replyText(n.Do(t, acquire...)), "1 ")
+	job := take(locks.LockRequest{Key: locks.Key{DB: 3, Name: "a:b"}, Owner: "alice", TTL: 20 * time.Minute, Req: "id"})
+	read := take(locks.LockRequest{Key: locks.Key{Name: "1:2"}, Owner: "bob", TTL: 20 * time.Minute, Shared: true})
+	take(locks.LockRequest{Key: locks.Key{Name: "over"}, Owner: "alice", TTL: 20 * time.Minute, Req: "id"})
+	unlock(t, c.s, "over", "alice", 0)
+	k := c.s.RedisKeys(locks.Key{DB: 3, Name: "a:b"})
+	c.n.Do(t, "HSET", k.Lock, "hold-ended", inMillis(-time.Second)+" "+inMillis(-time.Minute))
+
+	var names, requests []string
+	for cursor := "0"; ; {
+		v := c.n.Do(t, c.s.Command(scripts.Held, c.node, cursor, "lockproxy:*", "10")...)
+		if v.Elems[0].Int() != 1 || v.Elems[2].Text != "loss" || v.Elems[3].Text < strconv.FormatInt(floor, 10) {
+			t.Fatalf("%v", v)
+		}
+		for _, e := range v.Elems[4].Elems {
+			if left := e.Elems[2].Int(); left < 500_000 || left > 20*60_000 {
+				t.Errorf("%v", e)
+			}
+			e.Elems = slices.Delete(e.Elems, 2, 3)
+			names = append(names, replyText(e))
+		}
+		for _, e := range v.Elems[5].Elems {
+			requests = append(requests, e.Elems[0].Text[:1])
+		}
+		if cursor = v.Elems[1].Text; cursor == "0" {
+			break
+		}
+	}
+	slices.Sort(names)
+	if want := []string{"0:1:2 rbob " + read, "0:doubt walice hold-doubt", "3:a:b walice " + job}; !slices.Equal(names, want) {
+		t.Errorf("held are %q, want %q", names, want)
+	}
+	if slices.Sort(requests); strings.Join(requests, "") != "L" {
+		t.Errorf("requests: %v", requests)
+	}
+	c.forget("again", 4*time.Second)
+	c.run("held, of one that has forgotten", "-2 ", scripts.Held, c.node, "0", "lockproxy:*", "10")
+}
+
+// TestCopyScript_Renewals: after a copy a node reinstates a grant up to its floor only for a renewal that a quorum of the others has
+// done, knows of no such grant that it was not given back, and stores its fence for none.
+func TestCopyScript_Renewals(t *testing.T) {
+	t.Parallel()
+	c := startCopyScript(t)
+	floor := c.fence(1000)
+	c.copy("loss", floor, "hold-job", "hold-given", "hold-forced")
+	job := c.s.RedisKeys(locks.Key{Name: "job"})
+
+	c.renew("a renewal", "-5 ", "job", floor, "hold-job", time.Minute, "0")
+	c.renew("a repair", "-5 ", "job", floor, "hold-job", time.Minute, "1")
+	c.renew("carried to an older loss", "-5 ", "job", floor, "hold-job", time.Minute, "older")
+	c.renew("a repair of a name that is in no doubt", "-5 ", "other", floor, "hold-other", time.Minute, "1")
+	if c.has("job") || c.has("other") {
+		t.Fatal("a renewal reinstated a grant that this node may have forgotten to be given back")
+	}
+	if got := c.give("UNLOCK where it is not", "0 1 ", "other", floor, "hold-none"); got == "" {
+		t.Error(got)
+	}
+	c.renew("a repair above the floor", "1 ", "new", floor+1, "hold-new", time.Minute, "1")
+
+	c.renew("carried", "-5 ", "job", floor, "hold-job", time.Minute, "loss")
+	if d := inDoubt(t, c.n); !c.has("job") || strings.Contains(d, "job") {
+		t.Errorf("it has the lock: %v; in doubt about %q", c.has("job"), d)
+	}
+	if left := c.n.Do(t, "PTTL", job.Lock).Int(); left < 500_000 {
+		t.Errorf("the lease ends in %d ms, before what the others may have", left)
+	}
+	c.run("LOCK by another", "0 alice ", scripts.Acquire, job, asks("bob", "10000", c.s.proposal(), "hold-9")...)
+	c.renew("a renewal of it", "1 0 1 ", "job", floor, "hold-job", time.Minute, "0")
+	c.give("UNLOCK of it", "1 ", "job", floor, "hold-job")
+	c.renew("carried late", "", "job", floor, "hold-job", time.Minute, "loss")
+	c.give("UNLOCK of a name in doubt", "-5 ", "given", floor, "hold-given")
+	c.renew("carried after it", "", "given", floor, "hold-given", time.Minute, "loss")
+	c.run("a note", "-5 ", scripts.Note, c.s.RedisKeys(locks.Key{Name: "forced"}), strconv.FormatInt(floor, 10))
+	c.renew("carried after a note", "", "forced", floor, "hold-forced", time.Minute, "loss")
+	for _, name := range []string{"job", "given", "forced"} {
+		if c.has(name) {
+			t.Errorf("%s is held again", name)
+		}
+	}
+
+	c.run("LOCK", "1 ", scripts.Acquire, c.s.RedisKeys(locks.Key{Name: "late"}), asks("alice", "10000", "0", "hold-late")...)
+	c.run("settle under the floor", "0", scripts.Settle, c.s.RedisKeys(locks.Key{Name: "late"}), "alice", strconv.FormatInt(floor, 10), "hold-late")
+}
+
+// TestRounds_OldOnesCountForNothing: a LOCK or a RENEW is not decided by votes of which a node that forgot may be the
+// only one that knew.
+func TestRounds_OldOnesCountForNothing(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartNodes(t, 3)
+	var ahead atomic.Int64
+	o := longLeases(t, nodes)
+	o.now = func() time.Duration { return locks.SinceStart() + time.Duration(ahead.Load()) }
+	s := serve(t, o)
+	allVote(t, s)
+	// late asks while the nodes stand still, and lets time pass before they answer, until it has not passed before the question.
+	late := func(what string, ask func(name string) error) {
+		t.Helper()
+		for try := range 50 {
+			name := what + strconv.Itoa(try)
+			lock(t, s, name, "alice", 20*time.Minute)
+			for _, n := range nodes {
+				n.Pause()
+			}
+			err := make(chan error)
+			go func() { err <- ask(name) }()
+			eventually(t, time.Minute, what+" is sent", func() bool { return !s.set.Idle() })
+			ahead.Add(int64(voters.RoundLimit))
+			for _, n := range nodes {
+				n.Resume()
+			}
+			if got := <-err; got != nil && strings.Contains(got.Error(), "asked too long ago") {
+				return
+			}
+			allVote(t, s)
+		}
+		t.Errorf("%s is decided by votes that are too old", what)
+	}
+	late("RENEW", func(name string) error {
+		_, err := s.Renew(t.Context(), locks.RenewRequest{Key: locks.Key{Name: name}, Owner: "alice", TTL: 30 * time.Minute})
+		return err
+	})
+	late("LOCK", func(name string) error {
+		_, err := s.Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: "of " + name}, Owner: "alice", TTL: 20 * time.Minute})
+		return err
+	})
+	late("UNLOCK", func(name string) error {
+		_, err := s.Unlock(t.Context(), locks.UnlockRequest{Key: locks.Key{Name: name}, Owner: "alice"})
+		return err
+	})
+	allVote(t, s)
+	a, j := s.newAcquisition(locks.Attempt{LockRequest: locks.LockRequest{Key: locks.Key{Name: "third"}, Owner: "alice", TTL: time.Minute}}, 0, seats.Any, s.proposal())
+	round := s.set.Ask(voters.AskAcquire, j, s.acquireDecides)
+	if err := round.Wait(t.Context(), voters.Timeouts{Node: time.Minute, Quorum: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	a.began -= voters.RoundLimit // as if it had been settled for as long
+	if d, err := s.decide(t.Context(), a, round); err == nil {
+		t.Errorf("a grant that took too long: %+v", d)
+	}
+}
+
+// TestCarry_OnlyByARenewalThatBeganAfterTheNodeVoted: what ended the grant may have been decided with what the node has forgotten.
+func TestCarry_OnlyByARenewalThatBeganAfterTheNodeVoted(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartNodes(t, 3)
+	s := serve(t, longLeases(t, nodes))
+	allVote(t, s)
+	g := lock(t, s, "job", "alice", 20*time.Minute)
+	nodes[0].Do(t, "FLUSHALL")
+	copied(t, s, nodes[0])
+	gen := nodes[0].Do(t, "HGET", "lockproxy:node", "gen").Text
+	eventually(t, time.Minute, "the proxy knows since when it votes", func() bool { return s.Members[0].VotedBefore(s.Now(), gen) })
+	h, known := locks.Holder{Key: g.Key, Owner: "alice"}, s.grants.lookup(locks.Holder{Key: g.Key, Owner: "alice"})
+	votes := []voters.Vote{{Code: voters.InDoubt, Gen: gen, Err: voters.ErrTimeout}, {Kind: voters.Yes}, {Kind: voters.Yes}}
+	record := s.RedisKeys(g.Key).Lock
+	carry := func(began time.Duration, votes []voters.Vote) bool {
+		t.Helper()
+		s.carry(h, time.Minute, known, grows, began, votes)
+		eventually(t, time.Minute, "it is sent", s.set.Idle)
+		return nodes[0].Do(t, "EXISTS", record).Int() == 1
+	}
+	if carry(0, votes) {
+		t.Error("a renewal that began before the node voted is carried")
+	}
+	if carry(s.Now(), []voters.Vote{votes[0], {Kind: voters.Yes, Noted: true}, votes[2]}) {
+		t.Error("a renewal of a lease that may have been shortened is carried")
+	}
+	if carry(s.Now(), []voters.Vote{votes[0], {Kind: voters.Yes, GivenBack: true}, votes[2]}) {
+		t.Error("a renewal is carried of which a node knows that a hold was given back")
+	}
+	if !carry(s.Now(), votes) {
+		t.Error("a renewal that a quorum has done is not carried")
+	}
 }
 
 // replyText is a reply with its elements separated by spaces.

@@ -17,11 +17,8 @@ import (
 // maxQuorumTimeout is how long a round waits by default until a quorum has answered.
 const maxQuorumTimeout = 200 * time.Millisecond
 
-// No round waits for longer, since from RoundLimit on its votes are worth nothing.
-const (
-	longestNode   = RoundLimit / 4
-	longestQuorum = RoundLimit * 3 / 4
-)
+// maxNodeTimeout is the longest NodeTimeout: from RoundLimit on the votes are worth nothing.
+const maxNodeTimeout = RoundLimit * 3 / 4
 
 // How a set of nodes without any node record begins.
 const (
@@ -133,7 +130,8 @@ func graceOf(nodes int, grace string) string {
 // machine is slow, and to wait longer delays nothing but an error: so by default Quorum is longer.
 func (o *Options) Timeouts(ttl time.Duration) Timeouts {
 	if o.NodeTimeout > 0 {
-		return Timeouts{Node: min(o.NodeTimeout, longestNode), Quorum: min(o.NodeTimeout, longestQuorum)}
+		longest := min(o.NodeTimeout, maxNodeTimeout)
+		return Timeouts{Node: longest, Quorum: longest}
 	}
 	node := min(max(ttl/200, 5*time.Millisecond), 50*time.Millisecond)
 	longest := maxQuorumTimeout
