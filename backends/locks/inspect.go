@@ -43,7 +43,9 @@ type NodeView struct {
 	Address    string
 	State      NodeState     // NodeVoting: it answered, and the fields below count
 	Since      time.Time     // when State was first seen, if the last probe saw it too
-	Left       time.Duration // of a quarantine
+	Left       time.Duration // of a quarantine, if no copy ends it
+	Copies     bool          // as in NodeStatus
+	Doubt      time.Duration // for how long at most it abstains for this name
 	Err        error         // why it does not vote; the fields below count also for a node that only refuses writes
 	Owner      string        // empty: nobody has the name there
 	Fence      int64         // of the grant, or the largest of the name

@@ -30,7 +30,8 @@ type NodeStatus struct {
 	Up      bool // it answered
 	State   NodeState
 	Left    time.Duration // of a quarantine, if no copy ends it
-	Doubt   time.Duration // for how long at most it votes about no name that was held when it forgot, if it votes about others
+	Copies  bool          // in quarantine: it votes as soon as it knows what a majority of the others hold
+	Doubt   time.Duration // for how long at most it abstains for names that were held when it forgot, while it votes about others
 	Since   time.Time     // when State was first seen; zero before the first probe
 	Err     error         // why it does not vote; nil if it is Ready
 	RunID   string        // empty while unknown

@@ -62,9 +62,13 @@ func TestCopy_OfThree(t *testing.T) {
 	if d := inDoubt(t, nodes[0]); d != "job" {
 		t.Errorf("the node is in doubt about %q", d)
 	}
+	if in, err := s.Inspect(t.Context(), job.Key); err != nil || !in.Held || in.Nodes[0].Doubt <= 39*time.Minute || in.Nodes[0].Err == nil {
+		t.Errorf("what the node says of the lock: %+v, %v", in.Nodes[0], err)
+	}
+	eventually(t, time.Minute, "the node says that it is in doubt", func() bool { return s.Nodes()[0].Doubt > 39*time.Minute })
 	nodes[1].Pause()
 	if a, err := other.Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: "bob", TTL: time.Minute}); err == nil || a.Granted ||
-		!strings.Contains(err.Error(), "does not vote about this name") {
+		!strings.Contains(err.Error(), "abstains for this name") {
 		t.Errorf("LOCK of a name that is held: %+v, %v", a, err)
 	}
 	if a, err := other.Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: "also"}, Owner: "bob", TTL: time.Minute, Others: []locks.Key{{Name: "job"}}}); err == nil {
@@ -321,6 +325,24 @@ func (c *copyScript) copy(gen string, floor int64, holds ...string) {
 	}
 	c.step("install", "1", part...)
 	c.step("commit", "1 ", "commit", gen, "a", "1", strconv.FormatInt(floor, 10))
+}
+
+// TestCopy_NotOfTwo: where no quorum is left without the node that forgot, nothing is copied, and it sits out max-ttl.
+func TestCopy_NotOfTwo(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartNodes(t, 2)
+	o := longLeases(t, nodes)
+	o.RestartGrace = "safe"
+	s := serve(t, o)
+	allVote(t, s)
+	nodes[0].Do(t, "FLUSHALL")
+	eventually(t, time.Minute, "it might be copied", func() bool {
+		return s.Nodes()[0].State == locks.NodeQuarantine && strings.HasPrefix(nodes[0].Do(t, "HGET", "lockproxy:node", "word").Text, "4")
+	})
+	s.set.RepairNodes(t.Context(), true)
+	if all, _ := s.set.Forgotten(); len(all) != 1 || all[0].May || s.Nodes()[0].Copies {
+		t.Errorf("%+v, %+v", all, s.Nodes()[0])
+	}
 }
 
 // TestCopyScript_Steps: a node takes the steps of one copy, in their order, and of no other loss of its memory.

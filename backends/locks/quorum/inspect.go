@@ -151,7 +151,7 @@ func (s *Store) view(i int, v *voters.Vote) locks.NodeView {
 	case st.State == locks.NodeDown:
 		st.State = locks.NodeUnknown // it may only have been slow
 	}
-	n := locks.NodeView{Address: st.Address, State: st.State, Since: st.Since, Left: st.Left, Err: st.Err}
+	n := locks.NodeView{Address: st.Address, State: st.State, Since: st.Since, Left: st.Left, Copies: st.Copies, Doubt: st.Doubt, Err: st.Err}
 	if st.State == locks.NodeUnused {
 		n.Err = v.Err
 	}

@@ -62,13 +62,17 @@ func (s *Set) Forgotten() (all []Forgotten, changed <-chan struct{}) {
 	return s.recovery.forgot, s.recovery.forgotChanged
 }
 
+// mayCopy reports whether a copy may end the quarantine of a node: what a quorum of the others hold. One or two nodes have no such
+// others.
+func (s *Set) mayCopy(v *Vote) bool { return v.copyIn >= 0 && len(s.Members)-1 >= s.Quorum }
+
 // noteForgottenLocked notes by the votes of a probe which nodes are in quarantine. The caller holds recovery.mu.
 func (s *Set) noteForgottenLocked(votes []Vote) {
 	before, now := len(s.recovery.forgot), s.Clock()
 	s.recovery.forgot = nil
 	for i := range votes {
 		if v := &votes[i]; v.Code == Quarantined && v.Gen != "" {
-			s.recovery.forgot = append(s.recovery.forgot, Forgotten{i, v.Gen, Copy{v.copyIn >= 0, now + millis(v.copyIn)}})
+			s.recovery.forgot = append(s.recovery.forgot, Forgotten{i, v.Gen, Copy{s.mayCopy(v), now + millis(v.copyIn)}})
 		}
 	}
 	if before+len(s.recovery.forgot) > 0 {

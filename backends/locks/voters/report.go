@@ -80,7 +80,8 @@ func reportNode(r *metrics.Report, name string, n locks.NodeStatus, paused bool,
 		r.Bool("lockproxy_lock_node_refuses", "1 for the error with which the lock node refuses writes, or everything, 0 for the others; other: one that is not among those that are told apart.",
 			refusal(n) == err, "node", name, "error", err)
 	}
-	r.Gauge("lockproxy_lock_node_quarantine_seconds", "For how long the lock node still sits out; 0 if it does not.", n.Left.Seconds(), "node", name)
+	r.Gauge("lockproxy_lock_node_quarantine_seconds", "For how long at most the lock node still sits out: less, if it can learn from the others what they hold; 0 if it does not.", n.Left.Seconds(), "node", name)
+	r.Gauge("lockproxy_lock_node_doubt_seconds", "For how long at most the lock node, which had forgotten its locks, abstains for the names that were held then; 0 if it votes about all names, or about none.", n.Doubt.Seconds(), "node", name)
 	r.Counter("lockproxy_lock_node_quarantines_total", "How often the lock node was seen to enter quarantine: it had lost its memory.", did.quarantines.Load(), "node", name)
 	r.Counter("lockproxy_lock_node_reconnects_total", "Connections to the lock node made again after one was lost.", did.reconnects.Load(), "node", name)
 	r.Bool("lockproxy_lock_node_paused", "1 while the lock node is not asked, since it failed a moment ago.", paused, "node", name)

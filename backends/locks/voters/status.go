@@ -126,7 +126,9 @@ func (s *Set) Status(i int, v *Vote) locks.NodeStatus {
 	case v.Code == unregistered:
 		st.State = locks.NodeNew
 	case v.Code == Quarantined:
-		st.State, st.Left = locks.NodeQuarantine, millis(v.wait)
+		st.State, st.Left, st.Copies = locks.NodeQuarantine, millis(v.wait), s.mayCopy(v)
+	case v.Code == InDoubt: // about one name; what it says of the others is for the next probe
+		st.State, st.Doubt = locks.NodeUnknown, millis(v.wait)
 	case v.Code == Floorless:
 		st.State = locks.NodeFloorless
 	case v.Code == otherSet:

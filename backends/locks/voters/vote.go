@@ -214,17 +214,13 @@ func parseAbstention(code Abstention, m []rueidis.RedisMessage) (Vote, error) {
 		v.olderFormat = older == 1
 		return v, err
 	case Quarantined:
-		v.Err = fmt.Errorf("quarantine for %v", wait)
+		v.Err = fmt.Errorf("quarantine for %v at most", legible(wait))
 		if len(m) < 4 {
 			return v, errors.New("no loss of memory")
 		}
-		err := firstError(readInts(m[1:], &v.maxTTL), ReadText(m[2], &v.Gen), readInts(m[3:], &v.copyIn))
-		if v.copyIn >= 0 {
-			v.Err = fmt.Errorf("quarantine for %v, or until it knows what the others hold, in %v at the earliest", wait, millis(v.copyIn))
-		}
-		return v, err
+		return v, firstError(readInts(m[1:], &v.maxTTL), ReadText(m[2], &v.Gen), readInts(m[3:], &v.copyIn))
 	case InDoubt:
-		v.Err = fmt.Errorf("forgot its locks a while ago, and does not vote about this name for %v, unless it is unlocked before", wait)
+		v.Err = fmt.Errorf("forgot its locks, and abstains for this name for %v, or until it is unlocked", legible(wait))
 		if len(m) < 2 {
 			return v, errors.New("no loss of memory")
 		}
@@ -271,6 +267,14 @@ func checkFenceOrNone(n int64) error {
 }
 
 func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+// legible is a time for people: without milliseconds if it is long.
+func legible(d time.Duration) time.Duration {
+	if d < 10*time.Second {
+		return d
+	}
+	return d.Round(time.Second)
+}
 
 // ParseAnnounce reads what announce answers.
 func ParseAnnounce(m []rueidis.RedisMessage) (Vote, error) {
