@@ -115,6 +115,17 @@ type Certificate struct {
 // votesAfterLoss reports whether a lock node votes at once after it lost its memory.
 func (o *Options) votesAfterLoss() bool { return len(o.Nodes) < 3 && o.Available }
 
+// afterLoss says when a lock node that lost its memory votes again.
+func (o *Options) afterLoss() string {
+	switch {
+	case o.votesAfterLoss():
+		return "with restart-grace available it votes at once, and grants held locks again"
+	case len(o.Nodes) < 3:
+		return "it sits out max-ttl, " + o.MaxTTL.String()
+	}
+	return "it votes again within seconds if a majority of the lock nodes remembers, else after max-ttl, " + o.MaxTTL.String()
+}
+
 // A Member is what is known of one member of etcd.
 type Member struct {
 	Address string

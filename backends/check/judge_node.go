@@ -40,19 +40,11 @@ func (f *facts) judgeReplication(out *findings, o *Options) {
 	case f.chosen && f.configErr == nil && needed == 0:
 		out.add(Warning, "replicas", "is chosen by sentinels and min-replicas-to-write is 0: cut off from them, it may vote beside its successor", cli(f.server, "CONFIG SET min-replicas-to-write 1"))
 	case !f.chosen && replicas > 0 && o.ReplicaAcks == 0:
-		out.add(Warning, "replicas", fmt.Sprintf("has %d replicas. Replication is asynchronous: one that takes its place has not heard of the last locks, and sits out max-ttl, %s, if it is noticed%s", replicas, o.MaxTTL, o.consequenceOfLoss()), "use independent masters; at each replica: redis-cli REPLICAOF NO ONE")
+		out.add(Warning, "replicas", fmt.Sprintf("has %d replicas. Replication is asynchronous: one that takes its place has not heard of the last locks; if that is noticed, %s", replicas, o.afterLoss()), "use independent masters; at each replica: redis-cli REPLICAOF NO ONE")
 	}
 	if needed > replicas {
 		out.add(Error, "replicas", fmt.Sprintf("min-replicas-to-write is %d and there are %d: it refuses every vote", needed, replicas), cli(f.server, "CONFIG SET min-replicas-to-write 0"))
 	}
-}
-
-// consequenceOfLoss is the effect of lost memory, if the node votes at once after it.
-func (o *Options) consequenceOfLoss() string {
-	if o.votesAfterLoss() {
-		return "; with restart-grace available it does not sit out anything, and grants held locks again"
-	}
-	return ""
 }
 
 func (f *facts) judgeMemory(out *findings) {
@@ -75,7 +67,7 @@ func (f *facts) judgeMemory(out *findings) {
 }
 
 // judgePersistence finds what a restart would forget. Any restart is noticed, by the ID of the
-// replication stream; what matters is whether the node then sits out.
+// replication stream; what matters is whether the node then votes at once.
 func (f *facts) judgePersistence(out *findings, o *Options) {
 	snapshots, aof := f.config["save"] != "", f.info["aof_enabled"] == "1"
 	fsync := f.config["appendfsync"]
@@ -96,9 +88,9 @@ func (f *facts) judgePersistence(out *findings, o *Options) {
 	case o.votesAfterLoss():
 		out.add(Warning, "forgets", fmt.Sprintf("%s; with %s and restart-grace available it votes at once, so what was held is granted a second time", keeps, count(len(o.Nodes), "lock node")), fix)
 	case aof:
-		out.add(Note, "forgets", keeps+". It is noticed, as every restart is: the node sits out max-ttl, "+o.MaxTTL.String()+". So this persistence costs and brings locks nothing", cli(f.server, "CONFIG SET appendonly no"))
+		out.add(Note, "forgets", keeps+". It is noticed, as every restart is: "+o.afterLoss()+". So this persistence costs and brings locks nothing", cli(f.server, "CONFIG SET appendonly no"))
 	case snapshots:
-		out.add(Note, "forgets", keeps+". It is noticed, and the node sits out max-ttl, "+o.MaxTTL.String()+". Snapshots cost forks, and a full disk stops its votes", cli(f.server, `CONFIG SET save ""`))
+		out.add(Note, "forgets", keeps+". It is noticed, as every restart is: "+o.afterLoss()+". Snapshots cost forks, and a full disk stops its votes", cli(f.server, `CONFIG SET save ""`))
 	}
 }
 
@@ -184,17 +176,24 @@ func (f *facts) judgeRecord(out *findings, o *Options) {
 	id := f.info["master_replid"]
 	forgot := id != "" && id != f.record["id"]
 	if longest := time.Duration(number(f.record["ttl"])) * time.Millisecond; longest > o.MaxTTL {
-		out.add(Note, "other-max-ttl", fmt.Sprintf("knows of a proxy with max-ttl %s, and this one has %s. Leases of both are safe; a node that forgets sits out the larger one, until no proxy has it any more", longest, o.MaxTTL), "nothing, if max-ttl is being changed; else give all proxies the same")
+		out.add(Note, "other-max-ttl", fmt.Sprintf("knows of a proxy with max-ttl %s, and this one has %s. Leases of both are safe; a node that forgets sits out the larger one where a majority does not remember, until no proxy has it any more", longest, o.MaxTTL), "nothing, if max-ttl is being changed; else give all proxies the same")
 	}
 	if forgot && !o.votesAfterLoss() {
-		out.add(Warning, "forgot", "was restarted, emptied, or replaced by a replica since a proxy last asked it: it will sit out max-ttl, "+o.MaxTTL.String(), "nothing; it comes back by itself while a proxy runs")
+		out.add(Warning, "forgot", "was restarted, emptied, or replaced by a replica since a proxy last asked it: "+o.afterLoss(), "nothing; it comes back by itself while a proxy runs")
 		return
 	}
 	left := time.UnixMilli(number(f.record["until"])).Sub(time.Now().Add(f.clockAhead))
 	switch {
 	case left > 0:
-		out.add(Warning, "quarantine", "may have forgotten locks, and has no vote for another "+roundedDuration(left), "nothing; it comes back by itself. Find out what restarted or emptied it")
+		says := "may have forgotten locks, and has no vote for another " + roundedDuration(left)
+		if len(o.Nodes) >= 3 {
+			says += ", or until it knows what a majority of the others hold, which takes a proxy seconds if they vote"
+		}
+		out.add(Warning, "quarantine", says, "nothing; it comes back by itself. Find out what restarted or emptied it")
 	case f.record["sync"] != "1":
 		out.add(Warning, "quarantine", "may have forgotten fences, and has no vote until a proxy that runs gives them back", "run a proxy; it asks the other lock nodes, and they must be up")
+	}
+	if left := time.UnixMilli(number(f.record["doubt"])).Sub(time.Now().Add(f.clockAhead)); left > 0 && f.record["sync"] == "1" {
+		out.add(Note, "doubt", "had forgotten its locks, and abstains for names that were held then, for "+roundedDuration(left)+" at most", "nothing; it ends with these locks. While it lasts, do not restart another lock node if they matter")
 	}
 }

@@ -19,11 +19,13 @@ func judgeSet(all []*facts, o *Options) []Finding {
 	}
 	out := &findings{where: "lock nodes"}
 	judgeCount(out, o)
+	judgeMaxTTL(out, o)
 	judgeDuplicates(out, nodes)
 	judgeShared(out, nodes, ups, o)
 	judgeMachines(out, nodes, o)
 	judgeClocks(out, nodes)
 	judgeRecords(out, nodes, o)
+	judgeReplids(out, nodes, o)
 	judgeAnnounced(out, nodes, ups, o)
 	return out.list
 }
@@ -60,6 +62,31 @@ func judgeCount(out *findings, o *Options) {
 		out.add(Note, "number", "there is one: while it is down, or restarts, nobody gets a lock", "--lock-node three or five times, on machines of their own")
 	case n%2 == 0:
 		out.add(Warning, "number", fmt.Sprintf("there are %d, which survive the loss of %d, as %d would: the last one only adds a node that can fail", n, n/2-1, n-1), fmt.Sprintf("one more, or one less: %d or %d", n+1, n-1))
+	}
+}
+
+// longMaxTTL is a max-ttl that nobody wants to wait for.
+const longMaxTTL = 10 * time.Minute
+
+// judgeMaxTTL finds lock nodes that are too few to remember for one another.
+func judgeMaxTTL(out *findings, o *Options) {
+	if n := len(o.Nodes); (n == 1 || n == 2) && o.MaxTTL > longMaxTTL && !o.votesAfterLoss() {
+		out.add(Warning, "long-max-ttl", fmt.Sprintf("there are fewer than three, and max-ttl is %s: after a restart of one nobody gets a lock for so long", o.MaxTTL), "three lock nodes, of which one votes again within seconds; or a smaller --max-ttl")
+	}
+}
+
+// judgeReplids finds nodes that may take a new replication id at the same time, as Redis does when the last replica has been gone for
+// repl-backlog-ttl. Each of them then looks as if it had forgotten, and if too few others are left to remember, none votes for max-ttl.
+func judgeReplids(out *findings, nodes []*facts, o *Options) {
+	var may []string
+	for _, f := range nodes {
+		if ttl := f.config["repl-backlog-ttl"]; ttl != "" && ttl != "0" && (number(f.info["connected_slaves"]) > 0 || f.info["repl_backlog_active"] == "1") {
+			may = append(may, f.server.String())
+		}
+	}
+	if n := len(o.Nodes); n >= 3 && len(may) > n-(n/2+1) {
+		out.add(Warning, "replication-id", fmt.Sprintf("%s have replicas, or had: when these have been gone for repl-backlog-ttl, Redis takes a new replication id, and the node looks as if it had forgotten. If %d do at once, nobody gets a lock for max-ttl, %s", strings.Join(may, ", "), len(may), o.MaxTTL),
+			"at each of them: redis-cli CONFIG SET repl-backlog-ttl 0; attach and detach replicas of one lock node at a time")
 	}
 }
 
@@ -208,7 +235,7 @@ func judgeRecords(out *findings, nodes []*facts, o *Options) {
 	case len(with) > 0 && o.votesAfterLoss():
 		out.add(Warning, "forgot", names+": no node record, which others have, so it was emptied; the first proxy lets it vote at once", "find out what emptied it; --restart-grace safe")
 	case len(with) > 0:
-		out.add(Warning, "forgot", names+": no node record, which others have, so it was emptied, or is new among them; it will sit out max-ttl, "+o.MaxTTL.String(), "nothing; it comes in by itself while a proxy runs. Find out what emptied it")
+		out.add(Warning, "forgot", names+": no node record, which others have, so it was emptied, or is new among them; "+o.afterLoss(), "nothing; it comes in by itself while a proxy runs. Find out what emptied it")
 	case o.Strict:
 		out.add(Warning, "new", "none has a node record, and bootstrap is strict: they sit out max-ttl and more before anybody gets a lock", "lockproxy init, if they are new")
 	default:

@@ -4,6 +4,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"net"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -229,6 +231,59 @@ func TestOtherMaxTTL(t *testing.T) {
 	found := judge(all, o, noon)
 	if got := ids(found); got != "note other-max-ttl" || !strings.Contains(found[0].Problem, "max-ttl 1m30s") {
 		t.Fatal(got, found)
+	}
+}
+
+// TestLossOfMemory: what is said of a node that forgot depends on how many there are.
+func TestLossOfMemory(t *testing.T) {
+	addrs := []string{"10.0.0.1:6379", "10.0.0.2:6379", "10.0.0.3:6379", "10.0.0.4:6379", "10.0.0.5:6379"}
+	forgot := func(all []*facts, _ *Options) { all[0].info["master_replid"] = "another" }
+	in := func(d time.Duration) string { return strconv.FormatInt(time.Now().Add(d).UnixMilli(), 10) }
+	replicas := func(n int) func([]*facts, *Options) {
+		return func(all []*facts, _ *Options) {
+			for _, f := range all[:n] {
+				f.info["repl_backlog_active"], f.config["repl-backlog-ttl"] = "1", "3600"
+			}
+		}
+	}
+	tests := []struct {
+		name  string
+		nodes int
+		but   func([]*facts, *Options)
+		want  string // a finding, and a part of what it says; empty: none of those looked for
+	}{
+		{"one of three", 3, forgot, "warning forgot: within seconds if a majority of the lock nodes remembers, else after max-ttl, 1m0s"},
+		{"one of one", 1, forgot, "warning forgot: it sits out max-ttl, 1m0s"},
+		{"one of three was emptied", 3, func(all []*facts, _ *Options) { clear(all[0].record) }, "warning forgot: within seconds"},
+		{"quarantine of three", 3, func(all []*facts, _ *Options) { all[0].record["until"] = in(time.Hour) }, "warning quarantine: or until it knows what a majority of the others hold"},
+		{"quarantine of two", 2, func(all []*facts, _ *Options) { all[0].record["until"] = in(time.Hour) }, "warning quarantine: has no vote for another"},
+		{"in doubt", 3, func(all []*facts, _ *Options) { all[0].record["doubt"] = in(time.Hour) }, "note doubt: abstains for names that were held then"},
+		{"in doubt no more", 3, func(all []*facts, _ *Options) { all[0].record["doubt"] = in(-time.Hour) }, ""},
+		{"snapshots", 3, func(all []*facts, _ *Options) { all[0].config["save"] = "3600 1" }, "note forgets: it votes again within seconds"},
+		{"a replica, available", 1, func(all []*facts, o *Options) { all[0].info["connected_slaves"], o.Available = "1", true }, "warning replicas, warning forgets: grants held locks again"},
+		{"long leases, three nodes", 3, func(_ []*facts, o *Options) { o.MaxTTL = 24 * time.Hour }, ""},
+		{"long leases, two nodes", 2, func(_ []*facts, o *Options) { o.MaxTTL = 24 * time.Hour }, "warning long-max-ttl: max-ttl is 24h0m0s"},
+		{"ten minutes, two nodes", 2, func(_ []*facts, o *Options) { o.MaxTTL = 10 * time.Minute }, ""},
+		{"long leases, votes at once", 1, func(_ []*facts, o *Options) { o.MaxTTL, o.Available = time.Hour, true }, "warning forgets: it votes at once"},
+		{"one had replicas", 3, replicas(1), ""},
+		{"two had replicas", 3, replicas(2), "warning replication-id: 10.0.0.1:6379, 10.0.0.2:6379 have replicas, or had"},
+		{"two of five had replicas", 5, replicas(2), ""},
+		{"they keep their id", 3, func(all []*facts, o *Options) {
+			replicas(3)(all, o)
+			all[0].config["repl-backlog-ttl"], all[1].config["repl-backlog-ttl"] = "0", "0"
+		}, ""},
+	}
+	looked := []string{"forgot", "quarantine", "doubt", "forgets", "replicas", "long-max-ttl", "replication-id"}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			all, o := set(t, addrs[:tt.nodes]...)
+			tt.but(all, o)
+			got := slices.DeleteFunc(judge(all, o, noon), func(f Finding) bool { return !slices.Contains(looked, f.ID) })
+			id, part, _ := strings.Cut(tt.want, ": ")
+			if ids(got) != id || id != "" && !strings.Contains(got[0].Problem, part) {
+				t.Errorf("%v, want %s", got, tt.want)
+			}
+		})
 	}
 }
 

@@ -62,7 +62,7 @@ type slowCommand struct {
 }
 
 // parameters are read with CONFIG GET.
-var parameters = []string{"save", "appendonly", "appendfsync", "timeout", "tcp-keepalive", "maxclients", "bind", "protected-mode", "min-replicas-to-write", "min-slaves-to-write"}
+var parameters = []string{"save", "appendonly", "appendfsync", "timeout", "tcp-keepalive", "maxclients", "bind", "protected-mode", "min-replicas-to-write", "min-slaves-to-write", "repl-backlog-ttl"}
 
 // probe asks one server everything, one call after the other.
 func probe(ctx context.Context, t target, o *Options) *facts {
@@ -208,7 +208,7 @@ func (q *querier) config() (map[string]string, error) {
 }
 
 // recordFields are the fields of the node record, see scripts/prologue.lua.
-var recordFields = []string{"id", "until", "sync", "ttl"}
+var recordFields = []string{"id", "until", "sync", "ttl", "doubt"}
 
 // record reads the node record. It runs no script: that would begin a quarantine.
 func (q *querier) record(key string) (map[string]string, error) {
