@@ -381,6 +381,7 @@ func (c *ctl) nodes() []byte {
 			text("state", n.Brief()),
 			number("state-ms", sinceMillis(n.Since)),
 			number("quarantine-ms", ceilMillis(n.Left)),
+			number("doubt-ms", ceilMillis(n.Doubt)),
 			text("error", locks.WhySilent(n.Err)),
 			text("run-id", n.RunID),
 			number("largest-fence", n.Largest),

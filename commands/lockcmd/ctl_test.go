@@ -81,7 +81,7 @@ func (b *book) Read(_ context.Context, k locks.Key) (locks.Reading, error) {
 
 func (b *book) nodes() []locks.NodeStatus {
 	return []locks.NodeStatus{
-		{Address: "n1", Up: true, State: locks.NodeVoting, RunID: "r1", Largest: 9, Took: time.Millisecond, Queued: 3},
+		{Address: "n1", Up: true, State: locks.NodeVoting, RunID: "r1", Doubt: 12 * time.Second, Largest: 9, Took: time.Millisecond, Queued: 3},
 		{Address: "n2", Chosen: true, Up: true, State: locks.NodeQuarantine, Left: 41 * time.Second, Err: &locks.NodeError{Node: "n2", Err: errors.New("quarantine")}},
 		{Address: "n3", Up: true, State: locks.NodeRefusing, Since: time.Now().Add(-7 * time.Hour), Err: &locks.NodeError{Node: "n3", Err: errors.New("OOM")}},
 		{Address: "n4", State: locks.NodeDown, Err: &locks.NodeError{Node: "n4", Err: errors.New("timeout")}},
@@ -203,8 +203,8 @@ func TestLockctl_Nodes(t *testing.T) {
 	got := flat(c.answer(t, "LOCKCTL NODES"))
 	for _, part := range []string{
 		"*10 $6 voting :1 $6 needed :3 $4 hint $", "tolerates no more",
-		"*4 *22 $7 address $2 n1 $4 kind $10 standalone $2 up $3 yes $5 state $6 voting $8 state-ms :0 $13 quarantine-ms :0 $5 error $0  $6 run-id $2 r1 $13 largest-fence :9 $14 answered-in-us :1000 $6 queued :3 ",
-		"$4 kind $8 sentinel $2 up $3 yes $5 state $10 quarantine $8 state-ms :0 $13 quarantine-ms :41000 $5 error $10 quarantine ",
+		"*4 *24 $7 address $2 n1 $4 kind $10 standalone $2 up $3 yes $5 state $6 voting $8 state-ms :0 $13 quarantine-ms :0 $8 doubt-ms :12000 $5 error $0  $6 run-id $2 r1 $13 largest-fence :9 $14 answered-in-us :1000 $6 queued :3 ",
+		"$4 kind $8 sentinel $2 up $3 yes $5 state $10 quarantine $8 state-ms :0 $13 quarantine-ms :41000 $8 doubt-ms :0 $5 error $10 quarantine ",
 		"$7 address $2 n3 $4 kind $10 standalone $2 up $3 yes $5 state $13 refuses (OOM) $8 state-ms :252000",
 		"$7 address $2 n4 $4 kind $10 standalone $2 up $2 no $5 state $14 down (timeout) $8 state-ms :0 ",
 		"$7 proxies *1 *12 $2 id $1 x $5 proxy $4 host $13 same-upstream $3 yes $6 adopts *2 $1 a $1 b $8 conflict $3 why $7 warning $4 what ",

@@ -122,6 +122,8 @@ func (e *explanation) nodeLine(n locks.NodeView) string {
 		return n.Standing() + "; there " + e.heldBy(n)
 	case n.State == locks.NodeRefusing, n.State == locks.NodeDown:
 		return n.Standing()
+	case n.State == locks.NodeQuarantine && n.Copies:
+		return "does not vote: it may have forgotten leases that still run, and first has to know what a majority of the others hold; it votes in seconds if these do, else in " + span(n.Left)
 	case n.State == locks.NodeQuarantine:
 		return "does not vote for another " + span(n.Left) + ": it may have forgotten leases that still run"
 	case n.Err != nil:
@@ -216,19 +218,26 @@ func (e *explanation) freeIn() time.Duration {
 	return left[e.Need-1]
 }
 
-// quarantineEnds says when quarantines will have ended on as many nodes as are missing.
-// Without a quorum to read fences from, these wait once more.
+// quarantineEnds says when as many nodes as are missing will have ended their quarantines, or be in no doubt about the name.
+// Without a quorum to read fences from, those in quarantine wait once more.
 func (e *explanation) quarantineEnds(missing int) string {
-	var left []time.Duration
+	var left, doubts []time.Duration
 	for _, n := range e.Nodes {
-		if n.State == locks.NodeQuarantine {
+		switch {
+		case n.State == locks.NodeQuarantine:
 			left = append(left, n.Left)
+		case n.Doubt > 0:
+			doubts = append(doubts, n.Doubt)
 		}
 	}
-	if len(left) < missing {
+	slices.Sort(left)
+	slices.Sort(doubts)
+	switch {
+	case len(doubts) >= missing:
+		return "; enough vote about this name when its lock of before is unlocked, at the latest in " + span(doubts[missing-1])
+	case len(left) < missing:
 		return ""
 	}
-	slices.Sort(left)
 	return "; enough quarantines end in " + span(left[missing-1]) + ", and if no other node comes back these vote one max-ttl later"
 }
 

@@ -22,6 +22,10 @@ func TestExplain(t *testing.T) {
 		{Address: "n3", State: locks.NodeQuarantine, Left: 41 * time.Second, Err: errors.New("quarantine for 41s")},
 	}
 	held[1].Reinstated = true
+	copies, doubts := slices.Clone(held), slices.Clone(free)
+	copies[2].Copies = true
+	doubts[2] = locks.NodeView{Address: "n3", State: locks.NodeUnknown, Doubt: 39 * time.Minute, Err: &locks.NodeError{Node: "n3", Err: errors.New("forgot")}}
+	doubts[1] = copies[2]
 	split := []locks.NodeView{voting("n1", "me", 7, 5*time.Second), voting("n2", "you", 8, 400*time.Millisecond), voting("n3", "they", 8, 3*time.Second)}
 	short := []locks.NodeView{
 		voting("n1", "me", 7, time.Second), held[2],
@@ -57,6 +61,10 @@ func TestExplain(t *testing.T) {
 				"  n1: held by me, fence 7, 27.9s left|  n2: held by me, fence 7, 28s left, put back by a renewal|" +
 				"  n3: does not vote for another 41s: it may have forgotten leases that still run|" +
 				"next: free in at most 27.9s, unless its owner renews it; at once when it is unlocked"},
+		{"held, and a node copies", explanation{Inspection: locks.Inspection{Nodes: copies, Need: 2, Held: true, Holding: has}},
+			"  n3: does not vote: it may have forgotten leases that still run, and first has to know what a majority of the others hold; it votes in seconds if these do, else in 41s|next: free in at most 27.9s, unless its owner renews it; at once when it is unlocked"},
+		{"in doubt", explanation{Inspection: locks.Inspection{Nodes: doubts, Need: 2, Holding: locks.Holding{Key: locks.Key{Name: "job"}}}, noQuorum: true},
+			"1 of 3 nodes vote, 2 must agree:|  n3: does not vote: forgot|next: NOQUORUM until 1 more node votes; enough vote about this name when its lock of before is unlocked, at the latest in 39m0s"},
 		{"held by somebody", explanation{Inspection: locks.Inspection{Nodes: held, Need: 2, Held: true, Holding: has}, visible: hidden},
 			"job is held 2 times by an owner whom only admin users may see, fence 7, for 2m5s; 2 nodes agree|  n1: held by an owner whom only admin users may see, fence 7, 27.9s left"},
 		{"renewed", explanation{Inspection: locks.Inspection{Nodes: held, Need: 2, Held: true, Holding: kept}},

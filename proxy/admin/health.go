@@ -94,11 +94,18 @@ func nodesCheck(nodes []locks.NodeStatus) check {
 		switch n.State {
 		case locks.NodeVoting:
 			voting++
+			if n.Doubt > 0 {
+				others = append(others, fmt.Sprintf("%s votes, but abstains for names that were held when it forgot, for another %s at most", n.Address, n.Doubt.Round(time.Second)))
+			}
 		case locks.NodeUnused:
 			voting++
 			others = append(others, n.Address+": unused, which it is until a lock is asked for")
 		case locks.NodeQuarantine:
-			others = append(others, fmt.Sprintf("%s is in quarantine for another %s", n.Address, n.Left.Round(time.Second)))
+			says := fmt.Sprintf("%s is in quarantine for another %s", n.Address, n.Left.Round(time.Second))
+			if n.Copies {
+				says += " at most, and until it knows what a majority of the others hold"
+			}
+			others = append(others, says)
 		default:
 			others = append(others, n.Address+": "+n.Standing())
 		}

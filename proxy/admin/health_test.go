@@ -101,6 +101,8 @@ func TestNodesCheck(t *testing.T) {
 	v := node("v:1", locks.NodeVoting, 0)
 	q := node("q:1", locks.NodeQuarantine, 12400*time.Millisecond)
 	m := node("m:1", locks.NodeMismatch, 0)
+	c, d := q, v
+	c.Address, c.Copies, d.Address, d.Doubt = "c:1", true, "d:1", 90*time.Second
 	full, gone := node("f:1", locks.NodeRefusing, 0), node("g:1", locks.NodeDown, 0)
 	full.Since, gone.Since = time.Date(2026, 3, 1, 2, 30, 0, 0, time.UTC), time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC)
 	tests := []struct {
@@ -113,6 +115,8 @@ func TestNodesCheck(t *testing.T) {
 		{[]locks.NodeStatus{v, q}, true, "1 of 2 vote, 2 needed; q:1 is in quarantine for another 12s"},
 		{[]locks.NodeStatus{v, v, q, v, m}, false, "3 of 5 vote, 3 needed; q:1 is in quarantine for another 12s; m:1: other list"},
 		{[]locks.NodeStatus{v, v, q, m}, true, "2 of 4 vote, 3 needed; q:1 is in quarantine for another 12s; m:1: other list"},
+		{[]locks.NodeStatus{v, d, c}, false, "2 of 3 vote, 2 needed; d:1 votes, but abstains for names that were held when it forgot, for another 1m30s at most; " +
+			"c:1 is in quarantine for another 12s at most, and until it knows what a majority of the others hold"},
 		{[]locks.NodeStatus{v, full, gone}, true, "1 of 3 vote, 2 needed; f:1: refuses (why) since 2026-03-01T02:30:00Z; g:1: down (why) since 2026-03-01T03:00:00Z"},
 	}
 	for _, tt := range tests {

@@ -62,7 +62,9 @@ type nodeView struct {
 	Since      int64  `json:"since_ms"` // for how long
 	Up         bool   `json:"up"`
 	Votes      bool   `json:"votes"`         // it takes part
-	Quarantine int64  `json:"quarantine_ms"` // for how long still
+	Quarantine int64  `json:"quarantine_ms"` // for how long still, if no copy ends it
+	Copies     bool   `json:"copies"`        // in quarantine: it votes as soon as it knows what a majority of the others hold
+	Doubt      int64  `json:"doubt_ms"`      // for how long at most it abstains for names that were held when it forgot
 	Latency    int64  `json:"latency_us"`    // of its last answer; 0: it is not up
 	Queued     int    `json:"queued"`
 	Error      string `json:"error"`
@@ -229,7 +231,7 @@ func viewNode(n locks.NodeStatus, counted locks.NodeStats) nodeView {
 	}
 	return nodeView{
 		Address: n.Address, State: shown(n.Brief()), Since: sinceMillis(n.Since), Up: n.Up, Votes: n.Ready(),
-		Quarantine: millis(n.Left), Latency: n.Took.Microseconds(), Queued: n.Queued, Error: shown(locks.WhySilent(n.Err)),
+		Quarantine: millis(n.Left), Copies: n.Copies, Doubt: millis(n.Doubt), Latency: n.Took.Microseconds(), Queued: n.Queued, Error: shown(locks.WhySilent(n.Err)),
 		Paused: counted.Paused, Yes: counted.Yes, No: counted.No, None: counted.None,
 	}
 }
@@ -295,6 +297,10 @@ func viewDetail(n locks.Key, in locks.Inspection, waiters []locks.Waiter, lines 
 func viewVote(v locks.NodeView, owner string) voteView {
 	s := voteView{Address: v.Address, Says: "held by another owner", Owner: shownOwner(v.Owner), Adopted: adopted(v.Owner), Remaining: millis(v.Remaining)}
 	switch {
+	case v.State == locks.NodeQuarantine && v.Copies:
+		s.Says = "does not vote yet: it may have forgotten leases, and first has to know what the others hold"
+	case v.Doubt > 0:
+		s.Says = "had forgotten its locks, and abstains for another " + v.Doubt.Round(time.Second).String() + ", or until it is unlocked"
 	case v.State == locks.NodeQuarantine:
 		s.Says = "does not vote for another " + v.Left.Round(time.Second).String() + ": it may have forgotten leases"
 	case v.State == locks.NodeDown, v.State == locks.NodeRefusing:

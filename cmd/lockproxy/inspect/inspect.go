@@ -175,6 +175,7 @@ type Node struct {
 	State      string `json:"state"`
 	For        int64  `json:"state_ms"` // for how long the proxy has seen it so
 	Quarantine int64  `json:"quarantine_ms"`
+	Doubt      int64  `json:"doubt_ms"`
 	Answered   int64  `json:"answered_in_us"`
 	Queued     int64  `json:"queued"`
 	Fence      int64  `json:"largest_fence"`
@@ -191,7 +192,7 @@ func Nodes(ctx context.Context, c *client.Conn) (Quorum, error) {
 	for _, n := range v.Field("nodes").Elems {
 		q.Nodes = append(q.Nodes, Node{
 			Address: n.Field("address").Text, Kind: n.Field("kind").Text, Up: n.Field("up").Text == "yes", State: n.Field("state").Text, Error: n.Field("error").Text,
-			For: number(n, "state-ms"), Quarantine: number(n, "quarantine-ms"), Answered: number(n, "answered-in-us"),
+			For: number(n, "state-ms"), Quarantine: number(n, "quarantine-ms"), Doubt: number(n, "doubt-ms"), Answered: number(n, "answered-in-us"),
 			Queued: number(n, "queued"), Fence: number(n, "largest-fence"),
 		})
 	}
@@ -216,9 +217,12 @@ func (q Quorum) Write(w io.Writer) error {
 	}
 	var rows [][]string
 	for _, n := range q.Nodes {
-		until, answered, why := "", "–", n.Error
+		until, doubt, answered, why := "", "", "–", n.Error
 		if n.Quarantine > 0 {
 			until = short(n.Quarantine)
+		}
+		if n.Doubt > 0 {
+			doubt = short(n.Doubt)
 		}
 		if n.Up {
 			answered = time.Duration(n.Answered * int64(time.Microsecond)).String()
@@ -226,10 +230,10 @@ func (q Quorum) Write(w io.Writer) error {
 		if strings.Contains(n.State, why) || n.State == "quarantine" { // another column says for how long
 			why = ""
 		}
-		rows = append(rows, []string{n.Address, n.State, short(n.For), until, answered,
+		rows = append(rows, []string{n.Address, n.State, short(n.For), until, doubt, answered,
 			strconv.FormatInt(n.Queued, 10), strconv.FormatInt(n.Fence, 10), why})
 	}
-	return table(w, []string{"NODE", "STATE", "FOR", "QUARANTINE", "ANSWERED IN", "QUEUED", "LARGEST FENCE", "ERROR"}, rows)
+	return table(w, []string{"NODE", "STATE", "FOR", "QUARANTINE", "IN DOUBT", "ANSWERED IN", "QUEUED", "LARGEST FENCE", "ERROR"}, rows)
 }
 
 // table writes rows in columns. A column that is empty in all rows is left out.

@@ -33,6 +33,7 @@ func TestQuorum_Write(t *testing.T) {
 	voting := Node{Address: "n1", Up: true, State: "voting", Answered: 332, Fence: 9}
 	down := Node{Address: "n2", State: "down (connection refused)", For: 1000, Answered: 332, Error: "connection refused"}
 	forgot := Node{Address: "n4", Up: true, State: "quarantine", Quarantine: 58000, Error: "quarantine for 58s"}
+	doubts := Node{Address: "n5", Up: true, State: "voting", Doubt: 754000}
 	list := Node{Address: "n3", Up: true, State: "other list", Answered: 1000, Error: "has n1,n2"}
 	for _, tt := range []struct {
 		other Node
@@ -44,6 +45,9 @@ func TestQuorum_Write(t *testing.T) {
 		{forgot, "NODE  STATE       FOR  QUARANTINE  ANSWERED IN  QUEUED  LARGEST FENCE\n" +
 			"n1    voting      0ms              332µs        0       9\n" +
 			"n4    quarantine  0ms  58.0s       0s           0       0\n"},
+		{doubts, "NODE  STATE   FOR  IN DOUBT  ANSWERED IN  QUEUED  LARGEST FENCE\n" +
+			"n1    voting  0ms            332µs        0       9\n" +
+			"n5    voting  0ms  12m34s    0s           0       0\n"},
 		{list, "NODE  STATE       FOR  ANSWERED IN  QUEUED  LARGEST FENCE  ERROR\n" +
 			"n1    voting      0ms  332µs        0       9\n" +
 			"n3    other list  0ms  1ms          0       0              has n1,n2\n"},

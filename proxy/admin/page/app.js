@@ -56,7 +56,7 @@ function quarantinePart(n) {
 
 function stateWords(n, td) {
   const left = n.quarantine_ms - sinceState();
-  return n.state === "unused" ? "unused until a LOCK" : n.votes ? "votes" : n.state === "quarantine" ? "quarantine, " + span(left + 999) + " left" : n.state + (td ? stateSince(td, n) : "");
+  return n.state === "unused" ? "unused until a LOCK" : n.votes ? "votes" : n.state === "quarantine" ? "quarantine, " + span(left + 999) + (n.copies ? " left at most" : " left") : n.state + (td ? stateSince(td, n) : "");
 }
 
 function showQuorum() {
@@ -101,7 +101,9 @@ const nodesTable = new Table("nodes", [
     label: "Trouble",
     className: "wide",
     fill: (td, n) => {
-      const says = n.state === "quarantine" ? "it may have forgotten leases, and waits until none can run" : n.state.startsWith("refuses") ? refusals[n.error] || "it answers, but not with votes" : n.state.startsWith("down") ? "" : n.error;
+      const waits = n.copies ? "it may have forgotten leases, and waits until it knows what the others hold" : "it may have forgotten leases, and waits until none can run";
+      const doubts = "it had forgotten its locks, and abstains for the names that were held then, for " + span(n.doubt_ms - sinceState() + 999) + " at most";
+      const says = n.state === "quarantine" ? waits : n.votes && n.doubt_ms ? doubts : n.state.startsWith("refuses") ? refusals[n.error] || "it answers, but not with votes" : n.state.startsWith("down") ? "" : n.error;
       setText(td, says + (n.paused && !n.state.startsWith("down") ? (says ? "; " : "") + "left alone for a moment" : ""));
       td.classList.toggle("none", td.textContent === "");
     },
