@@ -259,6 +259,7 @@ func (q *querier) tryCommands(o *Options) (out []commandTry) {
 		{"set", []string{"SET", key, "v", "XX"}},
 		{"del", []string{"DEL", key}},
 		{"pexpire", []string{"PEXPIRE", key, "1"}},
+		{"pttl", []string{"PTTL", key}},
 		{"pexpireat", []string{"PEXPIREAT", key, "1"}},
 		{"zadd", []string{"ZADD", key, "XX", "1", "o"}},
 		{"zcount", []string{"ZCOUNT", key, "1", "2"}},

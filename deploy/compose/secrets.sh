@@ -21,7 +21,7 @@ for n in 1 2 3 4 5; do echo "redis://locks:$locks@lock$n:6379"; done | keep lock
 echo "user default on >$data ~* &* +@all" | keep redis.acl
 keep lock-node.acl <<EOF
 user default off
-user locks on >$locks ~lockproxy:* &lockproxy:* +evalsha +script|load +info +time +hmget +hset +hdel +hgetall +hkeys +hlen +get +set +del +pexpire +pexpireat +zadd +zcount +zrangebyscore +zremrangebyscore +zrem +zrevrange +zscore +publish +pubsub|numsub +subscribe +unsubscribe +ping +scan +wait
+user locks on >$locks ~lockproxy:* &lockproxy:* +evalsha +script|load +info +time +hmget +hset +hdel +hgetall +hkeys +hlen +get +set +del +pexpire +pttl +pexpireat +zadd +zcount +zrangebyscore +zremrangebyscore +zrem +zrevrange +zscore +publish +pubsub|numsub +subscribe +unsubscribe +ping +scan +wait
 EOF
 # The containers run as other users, to whom Compose passes the files as they are; the
 # directory keeps others on this host from listing, not from reading, them.
