@@ -85,7 +85,7 @@ func judgeReplids(out *findings, nodes []*facts, o *Options) {
 		}
 	}
 	if n := len(o.Nodes); n >= 3 && len(may) > n-(n/2+1) {
-		out.add(Warning, "replication-id", fmt.Sprintf("%s have replicas, or had: when these have been gone for repl-backlog-ttl, Redis takes a new replication id, and the node looks as if it had forgotten. If %d do at once, nobody gets a lock for max-ttl, %s", strings.Join(may, ", "), len(may), o.MaxTTL),
+		out.add(Warning, "replication-id", fmt.Sprintf("%s have replicas, or had: when these have been gone for repl-backlog-ttl, Redis takes a new replication id, and the node looks as if it had forgotten. If %d do at once, nobody gets a lock for max-ttl or twice that, %s", strings.Join(may, ", "), len(may), o.MaxTTL),
 			"at each of them: redis-cli CONFIG SET repl-backlog-ttl 0; attach and detach replicas of one lock node at a time")
 	}
 }
