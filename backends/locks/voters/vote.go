@@ -202,7 +202,7 @@ func parseAbstention(code Abstention, m []rueidis.RedisMessage) (Vote, error) {
 	if err := readInts(m, &v.wait); err != nil {
 		return v, err
 	}
-	wait := millis(v.wait)
+	wait := (millis(v.wait) + time.Second - 1).Truncate(time.Second)
 	switch code {
 	case unregistered:
 		if len(m) < 3 {
@@ -214,13 +214,13 @@ func parseAbstention(code Abstention, m []rueidis.RedisMessage) (Vote, error) {
 		v.olderFormat = older == 1
 		return v, err
 	case Quarantined:
-		v.Err = fmt.Errorf("quarantine for %v at most", legible(wait))
+		v.Err = fmt.Errorf("quarantine for %v at most", wait)
 		if len(m) < 4 {
 			return v, errors.New("no loss of memory")
 		}
 		return v, firstError(readInts(m[1:], &v.maxTTL), ReadText(m[2], &v.Gen), readInts(m[3:], &v.copyIn))
 	case InDoubt:
-		v.Err = fmt.Errorf("forgot its locks, and abstains for this name for %v, or until it is unlocked", legible(wait))
+		v.Err = fmt.Errorf("forgot its locks, and abstains for this name for %v, or until it is unlocked", wait)
 		if len(m) < 2 {
 			return v, errors.New("no loss of memory")
 		}
@@ -267,14 +267,6 @@ func checkFenceOrNone(n int64) error {
 }
 
 func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
-
-// legible is a time for people: without milliseconds if it is long.
-func legible(d time.Duration) time.Duration {
-	if d < 10*time.Second {
-		return d
-	}
-	return d.Round(time.Second)
-}
 
 // ParseAnnounce reads what announce answers.
 func ParseAnnounce(m []rueidis.RedisMessage) (Vote, error) {
