@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/lockproxy/lockproxy/backends"
-	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/backends/topology"
 	"github.com/lockproxy/lockproxy/commands/adopt"
 )
@@ -105,9 +104,6 @@ func (o *options) durationFaults() (bad faults) {
 	}
 	if o.nodeTimeout >= o.maxTTL {
 		bad = append(bad, fmt.Errorf("node-timeout: %s is not shorter than the longest lease, max-ttl, %s", o.nodeTimeout, o.maxTTL))
-	}
-	if o.fenceRetention != 0 && o.fenceRetention < voters.LeastRetention {
-		bad = append(bad, fmt.Errorf("fence-retention: %s is under %s", o.fenceRetention, voters.LeastRetention))
 	}
 	return bad
 }
