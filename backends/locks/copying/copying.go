@@ -17,6 +17,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
@@ -91,7 +92,7 @@ func (c *copier) try(ctx context.Context, f voters.Forgotten) {
 	case ctx.Err() != nil:
 	case errors.Is(err, errElsewhere):
 	case err != nil:
-		c.set.Opts.Log.LogAttrs(ctx, slog.LevelWarn, "lock node does not know yet what the others hold", node, slog.String("reason", err.Error()))
+		c.set.Opts.Log.LogAttrs(ctx, slog.LevelWarn, "lock node does not know yet what the others hold", node, slog.String("reason", strings.ReplaceAll(err.Error(), "\n", "; ")))
 	default:
 		c.set.Opts.Log.LogAttrs(ctx, slog.LevelInfo, "lock node knows what the others hold", node, slog.Int("names", names), slog.Duration("took", (c.set.Clock()-began).Round(time.Millisecond)))
 		c.set.RequestProbe()
