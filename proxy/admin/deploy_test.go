@@ -66,7 +66,7 @@ func TestDashboard_UsesExistingMetrics(t *testing.T) {
 	}
 	for _, must := range []string{
 		"lockproxy_lock_wait_seconds", "lockproxy_lock_hold_seconds", "lockproxy_lock_rounds_total", "lockproxy_lock_node_state",
-		"lockproxy_lock_node_quarantine_seconds", "lockproxy_lock_lost_total", "lockproxy_upstream_up",
+		"lockproxy_lock_node_quarantine_seconds", "lockproxy_lock_node_doubt_seconds", "lockproxy_lock_lost_total", "lockproxy_upstream_up",
 		"lockproxy_adopt_calls_total", "lockproxy_adopt_refused_total", "lockproxy_adopt_upstream_held_total", "lockproxy_adopt_signals_lost_total",
 	} {
 		if !shown[must] {

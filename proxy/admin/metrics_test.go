@@ -128,6 +128,7 @@ func TestMetrics(t *testing.T) {
 		{"lockproxy_lock_node_state", first + `,state="voting"}`, "1", "1"},
 		{"lockproxy_lock_node_state", first + `,state="quarantine"}`, "0", "0"},
 		{"lockproxy_lock_node_quarantine_seconds", first + `}`, "0", "0"},
+		{"lockproxy_lock_node_doubt_seconds", first + `}`, "0", "0"},
 	}
 	for _, tt := range tests {
 		s := sample{tt.name, tt.labels}
