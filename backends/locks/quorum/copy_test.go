@@ -12,6 +12,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
 	"github.com/lockproxy/lockproxy/backends/locks/seats"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -66,6 +67,9 @@ func TestCopy_OfThree(t *testing.T) {
 		t.Errorf("what the node says of the lock: %+v, %v", in.Nodes[0], err)
 	}
 	eventually(t, time.Minute, "the node says that it is in doubt", func() bool { return s.Nodes()[0].Doubt > 39*time.Minute })
+	if in := (metrics.Registry{s.set}).Sample("lockproxy_lock_node_doubt_seconds", "node", nodes[0].Addr()); in == nil || in.Value < 39*60 {
+		t.Errorf("the metric says %v", in)
+	}
 	nodes[1].Pause()
 	if a, err := other.Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: "bob", TTL: time.Minute}); err == nil || a.Granted ||
 		!strings.Contains(err.Error(), "abstains for this name") {
