@@ -10,6 +10,7 @@ const (
 	stringPrefix = AdoptedPrefix + "s"
 	hashPrefix   = AdoptedPrefix + "h"
 	sortedPrefix = AdoptedPrefix + "z"
+	threadPrefix = AdoptedPrefix + "t"
 	randomLength = 16 // of the random text that makes the owner of a string, or of a sorted set, unique
 )
 
@@ -21,6 +22,7 @@ const (
 	AdoptedString AdoptedKind = "string"     // with a value, which need not be unique
 	AdoptedHash   AdoptedKind = "hash"       // with a field for its owner, which may re-enter
 	AdoptedSorted AdoptedKind = "sorted set" // with a token, which need not be unique
+	AdoptedThread AdoptedKind = "read/write" // a hash with fields for those who read it, or for the one who writes
 )
 
 // NewAdoptedString makes the owner of a new grant to a client that stores value. No other grant has it.
@@ -36,6 +38,10 @@ func NewAdoptedSorted(random *RandSource, token string) (owner string) {
 // NewAdoptedHash makes the owner that a field of a hash stands for. It is the same each time.
 func NewAdoptedHash(field string) (owner string) { return hashPrefix + field }
 
+// NewAdoptedThread makes the owner that a thread is of a read/write lock in a hash, whether it reads or writes. It is the
+// same each time.
+func NewAdoptedThread(thread string) (owner string) { return threadPrefix + thread }
+
 // ShownOwner is an owner as people are shown it: for an adopted lock the client's value, field or token, for a lock of
 // LOCK the owner itself, with an empty kind.
 func ShownOwner(owner string) (shown string, kind AdoptedKind) {
@@ -47,6 +53,9 @@ func ShownOwner(owner string) (shown string, kind AdoptedKind) {
 	}
 	if field, isHash := strings.CutPrefix(owner, hashPrefix); isHash {
 		return field, AdoptedHash
+	}
+	if thread, isThread := strings.CutPrefix(owner, threadPrefix); isThread {
+		return thread, AdoptedThread
 	}
 	return owner, ""
 }

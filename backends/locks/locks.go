@@ -156,7 +156,7 @@ const (
 	Permits                 // as many others have a permit as may
 )
 
-// A Reading says who has a name. The zero Reading says that nobody has.
+// A Reading says who has a name. The zero Reading says that nobody has, nor reads it.
 type Reading struct {
 	Held      bool
 	Owner     string
@@ -165,6 +165,10 @@ type Reading struct {
 	Remaining time.Duration // of the lease, the Q-th largest among the masters; with Open, in which a proxy must renew it
 	Holds     int           // of the owner
 	Open      bool          // the lease has no end
+
+	// Of a name, not of a reader's lock.
+	Readers int           // how many owners read it, as many as a quorum says
+	Reads   time.Duration // what is left of the longest of their leases
 }
 
 // A RenewRequest moves the end of a lease that the owner still has.

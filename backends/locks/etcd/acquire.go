@@ -202,15 +202,20 @@ func (s *Store) Holder(ctx context.Context, k locks.Key) (locks.Decision, error)
 }
 
 // Read implements locks.Store.
-func (s *Store) Read(ctx context.Context, k locks.Key) (locks.Reading, error) {
-	v, err := s.read(ctx, question{op: "LOCK", key: k}, s.limit(0))
-	if err != nil || len(v.holds) == 0 {
-		return locks.Reading{}, err
+func (s *Store) Read(ctx context.Context, k locks.Key) (r locks.Reading, err error) {
+	v, err := s.read(ctx, question{op: "LOCK", key: k, beside: k.Reader == ""}, s.limit(0))
+	if err != nil {
+		return r, err
 	}
-	return locks.Reading{
-		Held: true, Owner: string(v.rec.Owner), Info: string(v.rec.Info), Fence: v.fence,
-		Remaining: v.remaining(), Holds: v.count(), Open: v.rec.Open,
-	}, nil
+	for _, by := range v.beside.readers {
+		if len(by.holds) > 0 {
+			r.Readers, r.Reads = r.Readers+1, max(r.Reads, by.remaining())
+		}
+	}
+	if r.Held = len(v.holds) > 0; r.Held {
+		r.Owner, r.Info, r.Fence, r.Remaining, r.Holds, r.Open = string(v.rec.Owner), string(v.rec.Info), v.fence, v.remaining(), v.count(), v.rec.Open
+	}
+	return r, nil
 }
 
 // Undo implements locks.Store.

@@ -233,11 +233,17 @@ func (s *Store) Holder(_ context.Context, k locks.Key) (locks.Decision, error) {
 func (s *Store) Read(_ context.Context, k locks.Key) (locks.Reading, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.record(k)
-	if len(r.holds) == 0 {
-		return locks.Reading{}, nil
+	var reading locks.Reading
+	for other, by := range s.names {
+		if left := by.until() - s.now(); other.Reader != "" && other.Whole() == k && left > 0 {
+			reading.Readers, reading.Reads = reading.Readers+1, max(reading.Reads, left)
+		}
 	}
-	return locks.Reading{Held: true, Owner: r.owner, Info: r.info, Fence: r.fence, Remaining: r.until() - s.now(), Holds: r.count(), Open: r.open}, nil
+	if r := s.record(k); len(r.holds) > 0 {
+		reading.Held, reading.Owner, reading.Info, reading.Fence = true, r.owner, r.info, r.fence
+		reading.Remaining, reading.Holds, reading.Open = r.until()-s.now(), r.count(), r.open
+	}
+	return reading, nil
 }
 
 // notHeld is the error of a RENEW or an UNLOCK of an owner that does not have the grant.

@@ -49,20 +49,32 @@ func (s *Store) Read(ctx context.Context, k locks.Key) (locks.Reading, error) {
 	defer s.set.ReleaseSlot()
 	decided := func(votes []voters.Vote) bool {
 		owner, _, fence, who := ownershipOf(votes, s.set.Quorum)
-		return who == oneOwner && s.openness(votes, owner, fence) != maybeOpen || who == nobody
+		return (who == oneOwner && s.openness(votes, owner, fence) != maybeOpen || who == nobody) && (k.Reader != "" || agreeOnReaders(votes, s.set.Quorum))
 	}
 	votes, _, err := s.readUntil(ctx, locks.Holder{Key: k}, s.set.Opts.Timeouts(s.set.Opts.MaxTTL), "", agreeReads, doubling, decided)
 	if err != nil {
 		return locks.Reading{}, err
 	}
 	h, who := s.holding(votes, k)
+	reading := locks.Reading{Readers: h.Readers, Reads: tally.Qth(votes, s.set.Quorum, isRead, func(v *voters.Vote) time.Duration { return v.Read.ReaderRest })}
 	switch {
 	case who == nobody:
-		return locks.Reading{}, nil
+		return reading, nil
 	case who == oneOwner && s.openness(votes, h.Owner, h.Fence) != maybeOpen:
-		return locks.Reading{Held: true, Owner: h.Owner, Info: h.Info, Fence: h.Fence, Remaining: h.Remaining, Holds: h.Holds, Open: h.Open}, nil
+		reading.Held, reading.Owner, reading.Info, reading.Fence = true, h.Owner, h.Info, h.Fence
+		reading.Remaining, reading.Holds, reading.Open = h.Remaining, h.Holds, h.Open
+		return reading, nil
 	}
 	return locks.Reading{}, s.set.QuorumError("LOCK", k.Name, votes)
+}
+
+// isRead reports whether a node says that somebody reads the name.
+func isRead(v *voters.Vote) bool { return v.Kind == voters.Yes && v.Read.Readers > 0 }
+
+// agreeOnReaders reports whether a quorum says that somebody reads the name, or that nobody does.
+func agreeOnReaders(votes []voters.Vote, q int) bool {
+	_, n := tally.Most(votes, func(v *voters.Vote) (bool, bool) { return isRead(v), v.Kind == voters.Yes })
+	return n >= q
 }
 
 // readStable reads a name, again if the nodes do not agree: most often because a grant or a release is on its
@@ -118,9 +130,8 @@ func ownershipOf(votes []voters.Vote, q int) (owner string, n int, fence int64, 
 // holding is who has the name, if the votes decide it; else the owner whom most nodes name, if any.
 func (s *Store) holding(votes []voters.Vote, k locks.Key) (locks.Holding, ownership) {
 	h := locks.Holding{Key: k, Waiters: s.host.Lines.Len(k.Whole())}
-	reads := func(v *voters.Vote) bool { return v.Kind == voters.Yes && v.Read.Readers > 0 }
-	h.Readers = tally.Qth(votes, s.set.Quorum, reads, func(v *voters.Vote) int { return v.Read.Readers })
-	h.Remaining = tally.Qth(votes, s.set.Quorum, reads, func(v *voters.Vote) time.Duration { return v.Read.ReaderRest })
+	h.Readers = tally.Qth(votes, s.set.Quorum, isRead, func(v *voters.Vote) int { return v.Read.Readers })
+	h.Remaining = tally.Qth(votes, s.set.Quorum, isRead, func(v *voters.Vote) time.Duration { return v.Read.ReaderRest })
 	owner, n, fence, who := ownershipOf(votes, s.set.Quorum)
 	if who == nobody || n == 0 {
 		return h, who

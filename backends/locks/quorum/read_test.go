@@ -47,6 +47,45 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// TestRead_Readers: a read says how many read a name, and until when, also beside one who has it as well.
+func TestRead_Readers(t *testing.T) {
+	t.Parallel()
+	p, _, nodes := proxies(t, 2)
+	reads := func(owner string, ttl time.Duration) {
+		t.Helper()
+		d, err := p[0].Service.Lock(t.Context(), locks.LockRequest{Key: jobKey, Owner: owner, TTL: ttl, Shared: true})
+		if err != nil || !d.Granted {
+			t.Fatalf("%s: %+v, %v", owner, d, err)
+		}
+	}
+	want := func(readers int, held bool) {
+		t.Helper()
+		if r := read(t, p[1]); r.Readers != readers || r.Held != held || (r.Reads > 50*time.Second) != (readers > 0) || r.Reads > time.Minute {
+			t.Errorf("%+v, not %d readers, and held: %t", r, readers, held)
+		}
+	}
+	want(0, false)
+	reads("alice", 20*time.Second)
+	reads("bob", time.Minute)
+	want(2, false)
+	nodes[0].Kill()
+	want(2, false)
+	if _, err := p[1].Service.Unlock(t.Context(), locks.UnlockRequest{Key: jobKey, Owner: "alice", Shared: true}); err != nil {
+		t.Fatal(err)
+	}
+	want(1, false)
+	lock(t, p[0], "job", "bob", time.Minute)
+	want(1, true)
+	own, err := p[1].Service.Read(t.Context(), locks.Holder{Key: jobKey, Owner: "bob"}.Reading().Key)
+	if err != nil || !own.Held || own.Holds != 1 {
+		t.Errorf("what bob reads: %+v, %v", own, err)
+	}
+	if _, err := p[1].Service.Unlock(t.Context(), locks.UnlockRequest{Key: jobKey, Owner: "bob", Shared: true}); err != nil {
+		t.Fatal(err)
+	}
+	want(0, true)
+}
+
 // TestRead_Undecided: where the node that is silent may be the one which makes a majority, a read says so.
 func TestRead_Undecided(t *testing.T) {
 	t.Parallel()
