@@ -148,11 +148,11 @@ func TestAdopt_ObserveOn(t *testing.T) {
 	c := redistest.Open(t, p.Addr())
 	wantReplies(t, c, [][2]string{
 		{"SET lock:a me NX PX 30000", "+OK"}, {"SET lock:a you NX PX 30000", "$-1"}, {"DEL lock:a", ":1"}, {"GET other", "$-1"},
-		{"INCR lock:a", `-ADOPTREFUSED INCR lock:a: INCR of a lock; adopted by "lock:*"`},
+		{"INCR lock:a", `-ADOPTREFUSED INCR lock:a: INCR of a lock: a counter, or a semaphore, whose permits have neither owner nor end; adopted by "lock:*"`},
 	}...)
 	got := observedRow(t, p, "lock:*")
 	for field, want := range map[string]string{
-		"mode": "on", "pattern": "lock:*", "acquired": "1", "contended": "1", "held": "1", "calls-adopted": "3", "calls-refused": "1", "would-be": "partly refused", "why": "INCR of a lock", "hazards": "del without compare",
+		"mode": "on", "pattern": "lock:*", "acquired": "1", "contended": "1", "held": "1", "calls-adopted": "3", "calls-refused": "1", "would-be": "partly refused", "why": "INCR of a lock: a counter, or a semaphore, whose permits have neither owner nor end", "hazards": "del without compare",
 	} {
 		if got[field] != want {
 			t.Errorf("%s is %q, want %q", field, got[field], want)

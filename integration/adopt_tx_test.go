@@ -132,7 +132,7 @@ func TestAdopt_TransactionsRefused(t *testing.T) {
 			{"WATCH lock:a|MULTI|SET x 1|EXEC|EXISTS x", "+OK +OK " + beside("SET") + " " + aborted + " :0"},
 			{"WATCH lock:a|WATCH lock:b|MULTI|DEL lock:b|EXEC", "+OK " + refused("WATCH", "lock:b", "another lock is watched: lock:a") + " +OK " + refused("DEL", "lock:b", "another lock is in the transaction: lock:a") + " " + aborted},
 			{"WATCH lock:a x|WATCH x lock:a", refused("WATCH", "lock:a", "it has other keys as well") + " " + refused("WATCH", "lock:a", "it has other keys as well")},
-			{"MULTI|INCR lock:a|EXEC", "+OK " + refused("INCR", "lock:a", "INCR of a lock") + " " + aborted},
+			{"MULTI|INCR lock:a|EXEC", "+OK " + refused("INCR", "lock:a", "INCR of a lock: a counter, or a semaphore, whose permits have neither owner nor end") + " " + aborted},
 			{"MULTI|SET lock:a me|EXEC", "+OK " + refused("SET", "lock:a", "OVERWRITE does not compare the value: set as=full") + " " + aborted},
 			{"MULTI|SET lock:a me NX PX 999999|EXEC|EXISTS lock:a", "+OK +QUEUED " + refused("EXEC", "lock:a", "its ttl of 16m39.999s is over max-ttl, 1m0s") + " :0"},
 			{"MULTI|EVAL x 0 lock:a|EXEC", "+OK " + refused("EVAL", "lock:a", "not supported: its syntax") + " " + aborted},

@@ -128,7 +128,7 @@ func proxies(t *testing.T, n int, patterns ...string) (all []*client) {
 	t.Helper()
 	ps, svc := parsed(t, patterns...), lockService(t, locks.Options{Foster: true})
 	for range n {
-		a, err := New(ps, Options{Engine: svc, MinTTL: 100 * time.Millisecond, MaxTTL: time.Minute})
+		a, err := New(ps, Options{Engine: svc, Inspector: svc, MinTTL: 100 * time.Millisecond, MaxTTL: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -166,7 +166,7 @@ func TestDecide(t *testing.T) {
 		{0, "DEL lock:a", ":1"},
 		{1, "DEL lock:a", ":0"},
 		{0, "SET lock:a me", `ADOPTREFUSED SET lock:a: OVERWRITE does not compare the value: set as=full; adopted by "lock:*"`},
-		{0, "INCR lock:a", `ADOPTREFUSED INCR lock:a: INCR of a lock; adopted by "lock:*"`},
+		{0, "INCR lock:a", `ADOPTREFUSED INCR lock:a: INCR of a lock: a counter, or a semaphore, whose permits have neither owner nor end; adopted by "lock:*"`},
 		{0, "SET lock:a me NX EX 90", `ADOPTREFUSED SET lock:a: its ttl of 1m30s is over max-ttl, 1m0s; adopted by "lock:*"`},
 		{0, "SET job:a me NX", `ADOPTREFUSED SET job:a: it has no end: set no-expiry=keep or no-expiry=lease:DURATION; adopted by "job:*"`},
 		{0, "SET job:a me NX PX 1", "+OK"}, // for min-ttl

@@ -110,7 +110,7 @@ func TestTransaction(t *testing.T) {
 		"two locks":                          {"0 queue GET lock:a > QUEUED", "0 queue GET lock:b > " + refused + `GET lock:b: another lock is in the transaction: lock:a; adopted by "lock:*"`},
 		"another lock watched":               {"0 WATCH lock:a > OK", "0 WATCH lock:b > " + refused + `WATCH lock:b: another lock is watched: lock:a; adopted by "lock:*"`, "0 queue GET lock:b > " + refused + `GET lock:b: another lock is in the transaction: lock:a; adopted by "lock:*"`},
 		"watched with another key":           {"0 WATCH lock:a x > " + refused + `WATCH lock:a: it has other keys as well; adopted by "lock:*"`},
-		"wrong":                              {"0 queue GET lock:a x > ERR wrong number of arguments for 'get' command", "0 queue INCR lock:a > " + refused + `INCR lock:a: INCR of a lock; adopted by "lock:*"`},
+		"wrong":                              {"0 queue GET lock:a x > ERR wrong number of arguments for 'get' command", "0 queue INCR lock:a > " + refused + `INCR lock:a: INCR of a lock: a counter, or a semaphore, whose permits have neither owner nor end; adopted by "lock:*"`},
 		"too long":                           {"0 queue SET lock:a me NX PX 999999 > QUEUED", "0 EXEC > " + refused + `EXEC lock:a: its ttl of 16m39.999s is over max-ttl, 1m0s; adopted by "lock:*"`, "0 EXISTS lock:a > :0"},
 		"in place of the lock":               {"0 SET lock:a me NX PX 5000 > +OK", "0 WATCH lock:a > OK", "0 queue SET lock:a you PX 9000 > QUEUED", "0 EXEC > *1 +OK", "1 GET lock:a > $3 you"},
 		"wrong in EXEC":                      {"0 queue SET lock:a me NX PX x > QUEUED", "0 queue SET lock:a me NX PX 5000 > QUEUED", "0 EXEC > *2 -ERR value is not an integer or out of range +OK"},

@@ -20,6 +20,11 @@ const (
 	ReentrantAcquire Class = "REENTRANT-ACQ"
 	ReentrantRelease Class = "REENTRANT-RELEASE"
 	ReentrantExtend  Class = "HASH-EXTEND"
+	ReaderAcquire    Class = "READ-ACQ"
+	ReaderRelease    Class = "READ-RELEASE"
+	ReaderExtend     Class = "READ-EXTEND"
+	WriterAcquire    Class = "WRITE-ACQ"
+	WriterRelease    Class = "WRITE-RELEASE"
 	ForceRelease     Class = "FORCE-RELEASE"
 	ForceExtend      Class = "FORCE-EXTEND"
 	Overwrite        Class = "OVERWRITE"
@@ -29,7 +34,7 @@ const (
 // Acquires reports whether calls of the class are to take the lock.
 func (c Class) Acquires() bool {
 	switch c {
-	case Acquire, AcquireOrExtend, AcquireFixTTL, ReentrantAcquire, Overwrite:
+	case Acquire, AcquireOrExtend, AcquireFixTTL, ReentrantAcquire, ReaderAcquire, WriterAcquire, Overwrite:
 		return true
 	}
 	return false
@@ -85,8 +90,10 @@ func (rows Rows) Why() string {
 // Kind returns what the lock is in the states where somebody has it.
 func (rows Rows) Kind() Kind { return rows[1].State.Kind }
 
-// OnHash reports whether the states are those of a Hash.
-func (rows Rows) OnHash() bool { return len(rows) > 1 && rows[1].State.Kind == Hash }
+// OnHash reports whether the states are those of a Hash, or of a ReadWrite.
+func (rows Rows) OnHash() bool {
+	return len(rows) > 1 && (rows[1].State.Kind == Hash || rows[1].State.Kind == ReadWrite)
+}
 
 // sampleLeft is what is left of the leases that a call is tried on.
 const sampleLeft = 7 * time.Second
@@ -102,14 +109,19 @@ const sampleOther = "\x00another owner"
 func (c *Call) Accept(now time.Time) (Rows, Class) {
 	rows := c.rows(String, "", now, nil)
 	switch op := rows[0].Outcome.Op; {
+	case op.Kind == Sorted, op.Kind == ReadWrite:
+		return c.accept(op.Kind, now)
 	case op.Do == Enter:
 		return c.accept(Hash, now)
-	case op.Kind == Sorted:
-		return c.accept(Sorted, now)
 	case rows.allWrongType():
 		rows, class := c.accept(Hash, now)
 		if rows.allWrongType() {
 			return c.accept(Sorted, now)
+		}
+		if class == ReadOnly {
+			if shares, its := c.accept(ReadWrite, now); shares.change() || its == Unclear && c.asksForMode(now) {
+				return shares, its
+			}
 		}
 		return rows, class
 	}
@@ -133,6 +145,9 @@ func (rows Rows) change() bool {
 
 // accept tries every argument as the lock's own value, and takes the first that makes a difference.
 func (c *Call) accept(kind Kind, now time.Time) (Rows, Class) {
+	if kind == ReadWrite {
+		return c.acceptShares(now)
+	}
 	var first, best Rows
 	for i, mine := range slices.Concat(c.values, []string{"no argument"}) {
 		if slices.Contains(c.values[:min(i, len(c.values))], mine) {
@@ -155,11 +170,14 @@ func (c *Call) accept(kind Kind, now time.Time) (Rows, Class) {
 }
 
 // rows runs a call over all states of a kind. Those that are not "mine" are taken from before, if it is not nil.
-func (c *Call) rows(kind Kind, mine string, now time.Time, before Rows) Rows {
-	states := []struct {
-		name string
-		State
-	}{
+func (c *Call) rows(kind Kind, mine string, now time.Time, before Rows) (rows Rows) {
+	if kind == ReadWrite {
+		for _, s := range shareStates(mine) {
+			rows = append(rows, c.row(s.name, s.State, now))
+		}
+		return rows
+	}
+	states := []namedState{
 		{"absent", State{}},
 		{"mine", State{Kind: kind, Value: mine, Count: 1, Left: sampleLeft}},
 		{"mine without end", State{Kind: kind, Value: mine, Count: 1, Left: Forever}},
@@ -174,7 +192,6 @@ func (c *Call) rows(kind Kind, mine string, now time.Time, before Rows) Rows {
 		states[2].name, states[2].State = "mine, soon over", State{Kind: kind, Value: mine, Left: sampleSoon}
 		states = states[:4]
 	}
-	var rows Rows
 	for i, s := range states {
 		if before != nil && i != 1 && i != 2 {
 			rows = append(rows, before[i])
@@ -183,14 +200,18 @@ func (c *Call) rows(kind Kind, mine string, now time.Time, before Rows) Rows {
 		if s.Kind != Hash {
 			s.Count = 0
 		}
-		row := Row{Name: s.name, State: s.State}
-		var err error
-		if row.Outcome, err = c.Run(s.State, now); err != nil {
-			row.Refused = asRefusal(err)
-		}
-		rows = append(rows, row)
+		rows = append(rows, c.row(s.name, s.State, now))
 	}
 	return rows
+}
+
+func (c *Call) row(name string, s State, now time.Time) Row {
+	row := Row{Name: name, State: s}
+	var err error
+	if row.Outcome, err = c.Run(s, now); err != nil {
+		row.Refused = asRefusal(err)
+	}
+	return row
 }
 
 // allWrongType reports whether the call fails on every string: it may be for a hash.
@@ -212,6 +233,9 @@ func (rows Rows) differ() bool {
 }
 
 func (rows Rows) class(kind Kind) Class {
+	if kind == ReadWrite {
+		return rows.shareClass()
+	}
 	var does [5]Do
 	for i, r := range rows {
 		if r.Refused != nil {

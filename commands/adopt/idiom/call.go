@@ -35,7 +35,7 @@ func (c *Call) Key() string { return c.key }
 func Plain(args []string, proto int) (*Call, error) {
 	name := strings.ToUpper(args[0])
 	if _, known := commandTable[name]; !known || len(args) < 2 || inScriptsOnly[name] {
-		return nil, refusef("%s of a lock", name)
+		return nil, ofALock(name)
 	}
 	key, rest := args[1], args[2:]
 	return &Call{

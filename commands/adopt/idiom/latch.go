@@ -73,17 +73,34 @@ func positive(at string) bool {
 // arguments, which is the Value of the operation.
 func (c *Call) latched(w *world, op Op, reply lua.Reply) (Op, error) {
 	if op.Do == Nothing {
-		if w.latch.set {
+		if w.latch.set && !w.modeRead { // Redisson's read/write locks keep an answer also where there is no lock
 			return Op{}, refusef("a latch where nothing is done")
 		}
 		for _, field := range c.values {
-			if c.givesBack(field, w.latch.key, w.now) {
-				return Op{Value: field, Latch: w.latch.key}, nil
+			thread, _ := threadOf(field)
+			for _, s := range []State{
+				{Kind: Hash, Value: field, Count: 1, Left: sampleLeft},
+				{Kind: ReadWrite, Reader: thread, Reads: 1, Left: sampleLeft},
+				{Kind: ReadWrite, Value: thread, Count: 1, Left: sampleLeft},
+			} {
+				if back, is := c.givesBack(s, w.latch.key, w.now); is {
+					op := Op{Value: field, Latch: w.latch.key, Kind: back.Kind, Shared: back.Shared}
+					if s.Kind == ReadWrite {
+						op.Value = thread
+					}
+					return op, nil
+				}
 			}
 		}
 		return Op{}, refusef("GET beside the lock")
 	}
-	if w.was.Kind != Hash || op.Do != Leave && op.Do != Release || !slices.Contains(c.values, w.was.Value) {
+	its := w.was.Value
+	if op.Kind == ReadWrite {
+		if its = op.Value; !op.Shared {
+			its += writeSuffix
+		}
+	}
+	if w.was.Kind != Hash && w.was.Kind != ReadWrite || op.Do != Leave && op.Do != Release || !slices.Contains(c.values, its) {
 		return Op{}, refusef("GET beside the lock")
 	}
 	switch {
@@ -106,19 +123,19 @@ func (c *Call) latched(w *world, op Op, reply lua.Reply) (Op, error) {
 	return op, nil
 }
 
-// givesBack reports whether a call gives back the one hold of a field, with this latch.
-func (c *Call) givesBack(field, latch string, now time.Time) bool {
-	w := c.world(State{Kind: Hash, Value: field, Count: 1, Left: sampleLeft}, now)
+// givesBack reports whether a call gives back the one hold that there is in a state, with this latch.
+func (c *Call) givesBack(one State, latch string, now time.Time) (op Op, is bool) {
+	w := c.world(one, now)
 	reply, err := c.run(w)
 	if err != nil {
-		return false
+		return op, false
 	}
-	op, err := w.op()
+	op, err = w.op()
 	if err != nil || op.Do == Nothing || w.latch.key != latch {
-		return false
+		return op, false
 	}
 	_, err = c.latched(w, op, reply)
-	return err == nil
+	return op, err == nil
 }
 
 // latchText is what a latch has for a reply.
@@ -134,5 +151,5 @@ func latchText(reply lua.Reply) (string, bool) {
 
 // world is what a run of a call sees.
 func (c *Call) world(state State, now time.Time) *world {
-	return &world{key: c.key, was: state, is: state, members: membersOf(state, now), now: now, adopted: c.adopted, readOnly: c.readOnly, dialect: c.dialect, fenceOf: c.fenceOf, deadlines: c.deadlines}
+	return &world{key: c.key, was: state, is: state, members: membersOf(state, now), shares: sharesOf(state), now: now, adopted: c.adopted, readOnly: c.readOnly, dialect: c.dialect, fenceOf: c.fenceOf, deadlines: c.deadlines}
 }

@@ -39,7 +39,7 @@ func (r Rule) AllowsReplace(c *Call, now time.Time) *Refusal {
 // whose holds have ends of their own.
 func (r Rule) Lease(kind Kind, ttl time.Duration) (time.Duration, *Refusal) {
 	switch {
-	case ttl == Forever && r.NoExpiry == Forever && kind == Hash:
+	case ttl == Forever && r.NoExpiry == Forever && (kind == Hash || kind == ReadWrite):
 		return 0, refusef("a hash that has no end: give it a ttl")
 	case ttl == Forever && r.NoExpiry == 0:
 		return 0, refusef("it has no end: set no-expiry=keep or no-expiry=lease:DURATION")

@@ -209,14 +209,16 @@ func (w *world) get(string, []string) (lua.Reply, error) {
 	switch w.is.Kind {
 	case Absent:
 		return nil, nil
-	case Hash, Sorted:
+	case Hash, Sorted, ReadWrite:
 		return wrongType, nil
 	}
 	return w.is.Value, nil
 }
 
 // notString reports whether a command of strings fails because the key holds something else.
-func (w *world) notString() bool { return w.is.Kind == Hash || w.is.Kind == Sorted }
+func (w *world) notString() bool {
+	return w.is.Kind == Hash || w.is.Kind == Sorted || w.is.Kind == ReadWrite
+}
 
 // mget is MGET. A key that holds no string counts as absent.
 func (w *world) mget(name string, _ []string) (lua.Reply, error) {
@@ -273,7 +275,7 @@ func (w *world) typeOf(string, []string) (lua.Reply, error) {
 	switch w.is.Kind {
 	case Absent:
 		return lua.Status("none"), nil
-	case Hash:
+	case Hash, ReadWrite:
 		return lua.Status("hash"), nil
 	case Sorted:
 		return lua.Status("zset"), nil

@@ -31,7 +31,9 @@ type world struct {
 	inScript bool // errors about the number of arguments are worded differently
 	dialect  Dialect
 	fenceOf  FenceKey
-	fenced   bool // the fence was incremented
+	fenced   bool    // the fence was incremented
+	shares   *shares // of a ReadWrite, or of one that the run makes
+	modeRead bool    // the run has looked for the mode of a ReadWrite where there is none
 
 	deadlines deadlines
 }
@@ -105,6 +107,9 @@ func (w *world) call(args []string) (lua.Reply, error) {
 			return reply, err
 		}
 	}
+	if reply, isHold, err := w.onHold(name, args); isHold {
+		return reply, err
+	}
 	if w.key == "" && len(args) > 1 && !channel && w.adopted(args[1]) {
 		w.key = args[1]
 	}
@@ -116,10 +121,13 @@ func (w *world) call(args []string) (lua.Reply, error) {
 
 // onLock runs a command on the key of the lock.
 func (w *world) onLock(name string, args []string) (lua.Reply, error) {
+	if reply, is, err := w.onShares(name, args); is {
+		return reply, err
+	}
 	c, known := commandTable[name]
 	switch {
 	case !known, w.inScript && !w.dialect.has(name):
-		return nil, refusef("%s of a lock", name)
+		return nil, ofALock(name)
 	case len(args) > c.max && variadic[name] != "":
 		return nil, refusef("%s of several %s", name, variadic[name])
 	case len(args) < c.min || len(args) > c.max:
@@ -145,7 +153,7 @@ func (w *world) signal(name string, args []string, channel bool) (lua.Reply, err
 		}
 	}
 	if !signalNames[name] || len(args) < 2 {
-		return nil, refusef("%s beside the lock", name)
+		return nil, besideALock(name)
 	}
 	keys := args[1:2]
 	if name == "DEL" {
@@ -170,6 +178,8 @@ func (w *world) op() (Op, error) {
 	switch {
 	case was.Kind == Native && (*was != *is || w.timed):
 		return Op{}, refusef("a change of a lock that was taken with LOCK")
+	case w.shares != nil:
+		return w.opShares()
 	case is.Kind == Absent && was.Kind == Absent:
 		return Op{}, nil
 	case is.Kind == Hash && is.Count == 0:

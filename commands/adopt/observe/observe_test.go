@@ -191,7 +191,7 @@ func TestRow(t *testing.T) {
 		{"error replies do nothing", "a: SET lock:1 v NX PX 5000 > -WRONGTYPE\na: SET lock:1 v NX PX 5000 > -MOVED 1 x",
 			"set-nx-px", "", "adopted", "", "0 taken, 0 contended, held 0 for 0, ttl 0-0, 1 clients"},
 		{"what no lock can", "a: SET lock:1 v NX PX 5000 > +OK\na: INCR lock:1 > -ERR",
-			"set-nx-px + others", "", "partly refused", "INCR of a lock", "1 taken, 0 contended, held 0 for 0, ttl 5000-5000, 1 clients"},
+			"set-nx-px + others", "", "partly refused", "INCR of a lock: a counter, or a semaphore, whose permits have neither owner nor end", "1 taken, 0 contended, held 0 for 0, ttl 5000-5000, 1 clients"},
 		{"of several keys", "a: SET lock:1 v NX PX 5000 > +OK\na: DEL x lock:1 > :1",
 			"set-nx-px + others", "", "partly refused", "it has other keys as well", "1 taken, 0 contended, held 0 for 0, ttl 5000-5000, 1 clients"},
 		{"a channel of that name", "a: SET lock:1 v NX PX 5000 > +OK\na: PUBLISH lock:1 x > :0",

@@ -17,6 +17,8 @@ const (
 	MaxString = 64 << 10 // bytes of a string
 	MaxArgs   = 32       // of a call
 	MaxInput  = 256      // keys and arguments of a script
+
+	MaxLongSteps, MaxLongInput = 50_000, 4_096 // of a run that may be long
 )
 
 // An Unsupported error names the part of a script that this package does not run.
@@ -71,8 +73,18 @@ func (s *Script) Run(on Version, keys, args []string, call Caller) (reply Reply,
 	return newMachine(on, keys, args, call).run(s.body)
 }
 
+// RunLong is Run for scripts with many keys, which take that long.
+func (s *Script) RunLong(on Version, keys, args []string, call Caller) (reply Reply, err error) {
+	if len(keys)+len(args) > MaxLongInput {
+		return nil, unsupported(fmt.Sprintf("a script with %d arguments", len(keys)+len(args)))
+	}
+	m := newMachine(on, keys, args, call)
+	m.most = MaxLongSteps
+	return m.run(s.body)
+}
+
 func newMachine(on Version, keys, args []string, call Caller) *machine {
-	return &machine{on: on, call: call, keys: listOf(keys), argv: listOf(args)}
+	return &machine{most: MaxSteps, on: on, call: call, keys: listOf(keys), argv: listOf(args)}
 }
 
 func (m *machine) run(body block) (reply Reply, err error) {
@@ -122,11 +134,12 @@ type machine struct {
 	call         Caller
 	keys, argv   *table // KEYS and ARGV; what else is global is in library
 	steps, depth int
+	most         int // steps
 }
 
 // step counts a step, and how deep it is, until leave.
 func (m *machine) step() {
-	if m.steps++; m.steps > MaxSteps {
+	if m.steps++; m.steps > m.most {
 		panic(unsupported("a run that is so long"))
 	}
 	if m.depth++; m.depth > MaxDepth {
@@ -146,7 +159,7 @@ func (m *machine) charge(values ...value) {
 			m.steps += len(s) / bytesPerStep
 		}
 	}
-	if m.steps > MaxSteps {
+	if m.steps > m.most {
 		panic(unsupported("a run over so much text"))
 	}
 }
