@@ -14,6 +14,9 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+	"github.com/lockproxy/lockproxy/commands/adopt/join"
+	"github.com/lockproxy/lockproxy/commands/adopt/oncelog"
+	"github.com/lockproxy/lockproxy/commands/adopt/readers"
 	"github.com/lockproxy/lockproxy/commands/adopt/turns"
 )
 
@@ -51,7 +54,7 @@ type Connection interface {
 // Options are read once by New.
 type Options struct {
 	Engine         Engine
-	Inspector      Inspector     // required for flush=release
+	Inspector      Inspector     // required for flush=release, and for read/write locks
 	MinTTL, MaxTTL time.Duration // of leases
 	Log            *slog.Logger  // for refused calls; nil: slog.Default()
 	Peers          Peers         // nil: there is no other proxy
@@ -79,7 +82,7 @@ type Adoption struct {
 
 	counters    counters
 	divergences [][numDivergences]atomic.Int64 // of the patterns
-	refusals    refusals
+	lines       oncelog.Limiter
 }
 
 // New makes an Adoption. The first pattern that matches a key counts.
@@ -94,8 +97,8 @@ func New(patterns []*Pattern, o Options) (*Adoption, error) {
 	a.guesses, err = lru.New[locks.Key, guess](remembered)
 	a.classes, also = lru.New[shape, verdict](remembered)
 	for _, p := range patterns {
-		a.flush, a.fenced = a.flush || p.flushes(AnyDatabase), a.fenced || p.FenceKey != ""
-		a.addPrefix(p.literal)
+		a.flush, a.fenced = a.flush || p.Flushes(AnyDatabase), a.fenced || p.FenceKey != ""
+		a.addPrefix(p.Literal())
 		if p.FenceKey != "" {
 			a.addPrefix(p.FenceKey)
 		}
@@ -125,7 +128,11 @@ type Call struct {
 	places  []int    // positions of those keys among all keys
 	list    []int    // of a script on several locks: by key, the index of its part, or -1 if only the upstream has the key
 	isFence bool     // it is GET of the fence key of the lock
-	flushes bool     // rest is FLUSHDB or FLUSHALL, which has no key; the embedded Call is nil
+
+	renewals *idiom.Renewals // of a script that extends read/write locks: one for each part
+	extends  []idiom.Renewal // what each part extends
+
+	flushes bool // rest is FLUSHDB or FLUSHALL, which has no key; the embedded Call is nil
 }
 
 // errNoScript answers EVALSHA of a script that the proxy does not know.
@@ -158,7 +165,7 @@ func (a *Adoption) call(c Connection, args [][]byte, keys Keys) (*Call, error) {
 		return nil, nil
 	case !keys.Known:
 		return refused(NotForLocks, "which of its arguments are keys is not known")
-	case several && splits[name] != nil:
+	case several && join.Replies[name] != nil:
 		return a.several(c, name, words)
 	case several:
 		return refused(OtherKeys, "it has other keys as well")
@@ -209,6 +216,9 @@ func (a *Adoption) script(c Connection, name string, words []string) (*Call, err
 	if err != nil && n > 1 {
 		if call, err := a.batch(c, s, words, n); call != nil || err != nil {
 			return call, err
+		}
+		if call := a.renewalsOf(c, s, words, n); call != nil {
+			return call, nil
 		}
 	}
 	return call, err
@@ -300,7 +310,7 @@ func ReplyText(err error) string {
 var ErrClientLeft = errors.New("ERR the lock was given back: the client closed its side of the connection")
 
 // errChanging answers a call that found the lock changed at every try.
-var errChanging = errors.New("NOQUORUM the lock changes hands faster than it can be decided")
+var errChanging = readers.ErrChanging
 
 // errLate answers an acquisition whose lease ended before the upstream had said whether it has the key.
 var errLate = errors.New("NOQUORUM the lease was over before the upstream had answered")
@@ -312,6 +322,8 @@ func (a *Adoption) decide(ctx context.Context, conn Connection, c *Call) (Result
 	switch {
 	case c.isFence:
 		return a.decideFence(ctx, conn, c)
+	case c.renewals != nil:
+		return a.decideRenewals(ctx, conn, c)
 	case c.list != nil:
 		return a.decideBatch(ctx, conn, c)
 	case c.parts != nil:
@@ -342,6 +354,13 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 	// The first try may share an answer that the nodes gave to earlier calls. A later try must not get again the answer on
 	// which it failed.
 	for tried := 0; tried < most; tried, on.burst = tried+1, newBurst() {
+		if g.shared() {
+			if result, err := a.decideShares(ctx, conn, c, key); !errors.Is(err, readers.ErrOther) {
+				return result, err
+			}
+			a.guesses.Remove(key)
+			g, state, answered, exact = guess{}, idiom.State{}, false, false
+		}
 		out, err := c.run(state, time.Now())
 		if err != nil && (answered || state.Kind == idiom.Absent) {
 			return a.repeatedElse(ctx, conn, c, key, c.cannotRun(state.Kind, err))
@@ -459,30 +478,4 @@ func (a *Adoption) do(ctx context.Context, conn Connection, on *basis, c *Call, 
 		return a.replace(ctx, c, key, op, g)
 	}
 	return nil, grant, c.refused(NotForLocks, "it would "+out.Op.Do.String()+" a lock")
-}
-
-func gone(err error) bool {
-	notOwner := (*locks.NotOwnerError)(nil)
-	return errors.Is(err, locks.ErrLost) || errors.As(err, &notOwner)
-}
-
-func kindOf(k locks.AdoptedKind) idiom.Kind {
-	if k == locks.AdoptedHash {
-		return idiom.Hash
-	}
-	return idiom.String
-}
-
-// lease returns for how long a call may take a lock. If open, the lock has no end, and lease is max-ttl.
-func (a *Adoption) lease(c *Call, kind idiom.Kind, ttl time.Duration) (lease time.Duration, open bool, err error) {
-	lease, refused := a.ruleOf(c).Lease(kind, ttl)
-	switch {
-	case refused == nil && lease == idiom.Forever:
-		return a.opt.MaxTTL, true, nil
-	case refused == nil:
-		return lease, false, nil
-	case ttl == idiom.Forever:
-		return 0, false, c.refused(NoExpiry, refused.Why)
-	}
-	return 0, false, c.refused(OverMaxTTL, refused.Why)
 }

@@ -16,21 +16,6 @@ type Peers interface {
 	AnyOn(ctx context.Context, db int, key string) (bool, error)
 }
 
-// Announced returns the pattern in the form that other proxies are told.
-func (p *Pattern) Announced() peers.Pattern {
-	said := peers.Pattern{Glob: p.Glob, DB: p.DB, Mode: peers.Off, As: p.As.String(), Guard: p.Guard, Timestamps: string(p.Deadlines), FenceKey: p.FenceKey}
-	for name, mode := range modeNames {
-		if mode == p.Mode {
-			said.Mode = name
-		}
-	}
-	if p.Flush {
-		said.Flush = "release"
-	}
-	said.NoExpiry = p.NoExpiryText()
-	return said
-}
-
 // checkPeers refuses a call while another proxy has the keys of its pattern in a mode that does not go with ours: what is
 // a lock here is an ordinary key there.
 func (a *Adoption) checkPeers(c *Call) error {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+	"github.com/lockproxy/lockproxy/commands/adopt/turns"
 )
 
 // batch makes a call of a script that renews several locks independently of each other: a part for each lock, and the same
@@ -83,7 +84,7 @@ func (a *Adoption) decideBatch(ctx context.Context, conn Connection, c *Call) (R
 	}
 	one := &oneAtATime{Connection: conn}
 	of := make([]Result, len(c.parts))
-	err := together(len(c.parts), func(i int) (err error) {
+	err := turns.Each(len(c.parts), atOnce, func(i int) (err error) {
 		if told[i] == nil {
 			of[i], err = a.decideOne(ctx, one, c.parts[i])
 		}
@@ -111,7 +112,7 @@ func (a *Adoption) decideBatch(ctx context.Context, conn Connection, c *Call) (R
 		}
 		theirs[at], elements = elements[0], elements[1:]
 	}
-	err = together(len(c.list), func(at int) (err error) {
+	err = turns.Each(len(c.list), atOnce, func(at int) (err error) {
 		if i := c.list[at]; i >= 0 && told[i] != nil {
 			of[i], err = a.decideAfter(ctx, one, c.parts[i], told[i], theirs[at], began)
 		}
@@ -143,25 +144,6 @@ func (c *Call) joined(of []Result, theirs [][]byte) Result {
 		}
 	}
 	return all
-}
-
-// together calls f for 0 to n-1, up to atOnce at a time, and returns the first error.
-func together(n int, f func(i int) error) error {
-	errs, next := make([]error, n), make(chan int, n)
-	for i := range n {
-		next <- i
-	}
-	close(next)
-	var working sync.WaitGroup
-	for range min(atOnce, n) {
-		working.Go(func() {
-			for i := range next {
-				errs[i] = f(i)
-			}
-		})
-	}
-	working.Wait()
-	return cmp.Or(errs...)
 }
 
 // A oneAtATime lets concurrent calls share a connection: they ask the upstream one after the other.

@@ -9,6 +9,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+	"github.com/lockproxy/lockproxy/commands/adopt/readers"
 )
 
 // In the mode both a call is run by the upstream first, and then decided by the nodes: a lock is held only if both say so.
@@ -25,10 +26,17 @@ var errUnclear = errors.New("ERR the upstream's reply does not say whether it ha
 // decideByMode decides a call on one lock of a client that may run it.
 func (a *Adoption) decideByMode(ctx context.Context, conn Connection, c *Call) (Result, error) {
 	switch {
-	case c.pattern.Mode == Both:
+	case c.pattern.Mode == Both && !c.class.Shares():
 		return a.decideBoth(ctx, conn, c)
 	case c.fault != nil:
 		return Result{Reply: c.fault}, nil
+	}
+	if c.class.Shares() {
+		result, err := a.decideShares(ctx, conn, c, lockKey(conn, c))
+		if errors.Is(err, readers.ErrOther) {
+			err = errChanging
+		}
+		return result, err
 	}
 	return a.decideOne(ctx, conn, c)
 }

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"slices"
 	"time"
+
+	"github.com/lockproxy/lockproxy/commands/adopt/oncelog"
 )
 
 // A divergence is how upstream and nodes differ about a lock, where both must agree.
@@ -25,7 +27,7 @@ var divergenceNames = [numDivergences]string{"nodes_held", "nodes_lack", "upstre
 func (a *Adoption) diverged(ctx context.Context, conn Connection, c *Call, how divergence, g guess) {
 	a.divergences[slices.Index(a.patterns, c.pattern)][how].Add(1)
 	name := divergenceNames[how]
-	leftOut, due := a.refusals.due(refusalKind{c.pattern.Glob, "divergence " + name}, time.Now())
+	leftOut, due := a.lines.Due(oncelog.Kind{Pattern: c.pattern.Glob, What: "divergence " + name}, time.Now())
 	if !due {
 		return
 	}

@@ -3,28 +3,10 @@ package adopt
 import (
 	"context"
 	"strconv"
-	"strings"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
-
-// FenceOf returns the lock whose fence key is key; empty: it is no fence key.
-func (p *Pattern) FenceOf(db int, key string) (lock string) {
-	rest, begins := strings.CutPrefix(key, p.FenceKey)
-	if p.FenceKey == "" || !begins {
-		return ""
-	}
-	if inner, tagged := strings.CutPrefix(rest, "{"); tagged { // so that a Redis Cluster has both in one slot
-		if name, closed := strings.CutSuffix(inner, "}"); closed && p.Matches(db, name) {
-			return name
-		}
-	}
-	if p.Matches(db, rest) {
-		return rest
-	}
-	return ""
-}
 
 // fenceOf returns the lock whose fence key is key, and its pattern; nil: it is no fence key.
 func (a *Adoption) fenceOf(db int, key string) (lock string, p *Pattern) {

@@ -10,20 +10,16 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
-// An Inspector lists locks, and releases them by force; *locks.Service is one.
+// An Inspector shows locks, and releases them by force; *locks.Service is one.
 type Inspector interface {
 	List(context.Context, locks.ListRequest) (locks.Listing, error)
+	Inspect(context.Context, locks.Key) (locks.Inspection, error)
+	ForceReaders(context.Context, locks.Key) (was locks.Holding, held bool, err error)
 	ForceGrant(ctx context.Context, k locks.Key, fence int64) (was locks.Holding, held bool, err error)
 }
 
 // flushPage is how many keys of a lock node one List looks at.
 const flushPage = 1000
-
-// flushes reports whether FLUSHDB and FLUSHALL release the locks of the pattern in a database; locks.AllDBs, which is
-// AnyDatabase, stands for any.
-func (p *Pattern) flushes(db int) bool {
-	return p.Flush && p.Mode.adopts() && p.inDatabase(db)
-}
 
 // mayFlush reports whether a command may release locks since it empties databases. It does not allocate.
 func (a *Adoption) mayFlush(args [][]byte) bool {
@@ -39,7 +35,7 @@ func (a *Adoption) flushing(db int, args [][]byte) *Pattern {
 		db = locks.AllDBs
 	}
 	for _, p := range a.patterns {
-		if p.flushes(db) {
+		if p.Flushes(db) {
 			return p
 		}
 	}
@@ -58,7 +54,7 @@ func (a *Adoption) decideFlush(ctx context.Context, conn Connection, c *Call) (R
 		db = conn.Database()
 	}
 	for _, p := range a.patterns {
-		if !p.flushes(db) {
+		if !p.Flushes(db) {
 			continue
 		}
 		if err := a.releaseAll(ctx, db, p); err != nil {

@@ -40,6 +40,14 @@ func (e *inspected) List(_ context.Context, r locks.ListRequest) (page locks.Lis
 	return page, nil
 }
 
+func (e *inspected) Inspect(context.Context, locks.Key) (in locks.Inspection, err error) {
+	return in, nil
+}
+
+func (e *inspected) ForceReaders(context.Context, locks.Key) (was locks.Holding, held bool, err error) {
+	return was, false, nil
+}
+
 func (e *inspected) ForceGrant(_ context.Context, k locks.Key, fence int64) (was locks.Holding, held bool, err error) {
 	if e.other {
 		return was, false, &locks.OtherGrantError{}

@@ -19,7 +19,7 @@ func (a *Adoption) Concerns(args [][]byte) bool {
 		}
 	}
 	return bringsText(args) && slices.ContainsFunc(a.patterns, func(p *Pattern) bool {
-		return p.literal != "" && bytes.Contains(args[1], []byte(p.literal))
+		return p.Literal() != "" && bytes.Contains(args[1], []byte(p.Literal()))
 	})
 }
 
@@ -108,8 +108,8 @@ func (a *Adoption) inText(db int, args [][]byte) *Pattern {
 		return nil
 	}
 	for _, p := range a.patterns {
-		if p.Mode.adopts() && (p.DB < 0 || p.DB == db) && p.literal != "" && bytes.Contains(args[1], []byte(p.literal)) &&
-			a.scripts.Know(string(args[1])).Begins(p.literal) {
+		if p.Mode.Adopts() && (p.DB < 0 || p.DB == db) && p.Literal() != "" && bytes.Contains(args[1], []byte(p.Literal())) &&
+			a.scripts.Know(string(args[1])).Begins(p.Literal()) {
 			return p
 		}
 	}
@@ -145,7 +145,7 @@ func (a *Adoption) pattern(db int, key string) *Pattern {
 	}
 	for _, p := range a.patterns {
 		if p.Matches(db, key) {
-			if !p.Mode.adopts() {
+			if !p.Mode.Adopts() {
 				return nil
 			}
 			return p

@@ -31,7 +31,8 @@ var outcomeNames = [numOutcomes]string{"granted", "held", "done", "none", "refus
 // classes are those of calls, in the order of their counters.
 var classes = [...]idiom.Class{
 	idiom.Acquire, idiom.AcquireOrExtend, idiom.AcquireFixTTL, idiom.ReleaseOwn, idiom.ExtendOwn, idiom.ReadOnly,
-	idiom.ReentrantAcquire, idiom.ReentrantRelease, idiom.ReentrantExtend, idiom.ForceRelease, idiom.ForceExtend,
+	idiom.ReentrantAcquire, idiom.ReentrantRelease, idiom.ReentrantExtend,
+	idiom.ReaderAcquire, idiom.ReaderRelease, idiom.ReaderExtend, idiom.WriterAcquire, idiom.WriterRelease, idiom.ForceRelease, idiom.ForceExtend,
 	idiom.Overwrite, idiom.Unclear,
 }
 

@@ -26,12 +26,13 @@ func lockKey(conn Connection, c *Call) locks.Key {
 
 // A guess is what the proxy last knew of a lock. The zero guess is that nobody has it.
 type guess struct {
-	owner string
-	fence int64 // 0: not known; the owner of a string or a sorted set identifies its grant alone
-	holds int
-	until time.Time
-	open  bool // it has no end; until is when it is lost if nobody keeps it
-	made  origin
+	owner  string
+	fence  int64 // 0: not known; the owner of a string or a sorted set identifies its grant alone
+	holds  int
+	until  time.Time
+	isRead bool // somebody reads it
+	open   bool // it has no end; until is when it is lost if nobody keeps it
+	made   origin
 }
 
 // state returns the guessed state at a time. It is Absent once the lease is over.
@@ -72,9 +73,9 @@ func saysAll(owner string) bool {
 
 func guessOf(r locks.Reading, now time.Time) guess {
 	if !r.Held {
-		return guess{}
+		return guess{isRead: r.Readers > 0}
 	}
-	return guess{owner: r.Owner, fence: r.Fence, holds: r.Holds, until: now.Add(r.Remaining), open: r.Open, made: originOf(r.Info)}
+	return guess{isRead: r.Readers > 0, owner: r.Owner, fence: r.Fence, holds: r.Holds, until: now.Add(r.Remaining), open: r.Open, made: originOf(r.Info)}
 }
 
 // refusalOf returns what a refusal of the nodes that names the holder tells of a lock. It does not tell the holds: one is

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+	"github.com/lockproxy/lockproxy/commands/adopt/oncelog"
 )
 
 // A Reason is the kind of a refusal, for metrics and the log.
@@ -74,49 +74,6 @@ func raised(err error) bool {
 	return errors.As(err, &refusal) && refusal.Raised
 }
 
-// refusalEvery is how often the refusals of one pattern and command are logged.
-const refusalEvery = time.Minute
-
-// maxRefusalKinds is how many pairs of pattern and command are logged separately.
-const maxRefusalKinds = 1000
-
-// refusals limits how often refusals are logged. The zero value is ready, and safe for concurrent use.
-type refusals struct {
-	mu    sync.Mutex
-	kinds map[refusalKind]*refusalWindow
-}
-
-type refusalKind struct{ pattern, command string }
-
-type refusalWindow struct {
-	logged  time.Time
-	leftOut int
-}
-
-// due reports whether a refusal is to be logged, and how many of its kind were left out before it.
-func (r *refusals) due(k refusalKind, now time.Time) (leftOut int, due bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	w := r.kinds[k]
-	if w == nil && len(r.kinds) >= maxRefusalKinds {
-		k = refusalKind{k.pattern, "others"}
-		w = r.kinds[k]
-	}
-	if w == nil {
-		if r.kinds == nil {
-			r.kinds = map[refusalKind]*refusalWindow{}
-		}
-		r.kinds[k] = &refusalWindow{logged: now}
-		return 0, true
-	}
-	if now.Sub(w.logged) < refusalEvery {
-		w.leftOut++
-		return 0, false
-	}
-	leftOut, w.leftOut, w.logged = w.leftOut, 0, now
-	return leftOut, true
-}
-
 // logRefusal logs err if it is a *RefusedError, once a minute for each pattern and command. A client's value is
 // never in the line.
 func (a *Adoption) logRefusal(conn Connection, err error) {
@@ -124,7 +81,7 @@ func (a *Adoption) logRefusal(conn Connection, err error) {
 	if !errors.As(err, &refused) {
 		return
 	}
-	leftOut, due := a.refusals.due(refusalKind{refused.Pattern, refused.Command}, time.Now())
+	leftOut, due := a.lines.Due(oncelog.Kind{Pattern: refused.Pattern, What: refused.Command}, time.Now())
 	if !due {
 		return
 	}

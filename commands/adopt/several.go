@@ -7,47 +7,8 @@ import (
 	"fmt"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/commands/adopt/join"
 )
-
-// splits are the commands of which some keys may be locks, each with the function that joins the replies: one for each lock,
-// and others for all other keys (nil: there are none), which stand at places among all keys. It returns nil if others is no
-// reply to the command.
-var splits = map[string]func(locks [][]byte, others []byte, places []int) []byte{
-	"DEL": sum, "UNLINK": sum, "EXISTS": sum, "TOUCH": sum, "MGET": merge,
-}
-
-func sum(locks [][]byte, others []byte, _ []int) []byte {
-	n := int64(0)
-	if len(others) > 0 {
-		locks = append(locks, others)
-	}
-	for _, reply := range locks {
-		if reply[0] != ':' {
-			return nil
-		}
-		n += resp.Int(reply)
-	}
-	return resp.AppendInt(nil, n)
-}
-
-// merge puts the elements of arrays where their keys were.
-func merge(locks [][]byte, others []byte, places []int) []byte {
-	theirs, _ := resp.Elements(others)
-	if len(theirs) != len(places) {
-		return nil
-	}
-	all := make([][]byte, len(locks)+len(places))
-	for i, at := range places {
-		all[at] = theirs[i]
-	}
-	for i := range all {
-		if all[i] == nil {
-			own, _ := resp.Elements(locks[0])
-			all[i], locks = own[0], locks[1:]
-		}
-	}
-	return resp.AppendElements(nil, '*', all)
-}
 
 // several makes a call of a command with several keys, of which some are locks: a part for each of these, and the
 // rest for the upstream.
@@ -101,7 +62,7 @@ func (a *Adoption) decideSeveral(ctx context.Context, conn Connection, c *Call) 
 	if fault != nil {
 		return Result{}, fault
 	}
-	if all.Reply = splits[c.command](replies, others, c.places); all.Reply == nil {
+	if all.Reply = join.Replies[c.command](replies, others, c.places); all.Reply == nil {
 		return Result{}, &PartialError{Key: c.rest[1], Reply: others, Err: errMalformed}
 	}
 	return all, nil

@@ -2,6 +2,7 @@ package adopt
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
@@ -111,4 +112,30 @@ func (a *Adoption) take(ctx context.Context, conn Connection, on *basis, c *Call
 		return &fl.after, grant, nil
 	}
 	return nil, locks.Grant{Owner: fl.after.owner, Fence: fl.after.fence, Validity: time.Until(fl.after.until)}, nil
+}
+
+func gone(err error) bool {
+	notOwner := (*locks.NotOwnerError)(nil)
+	return errors.Is(err, locks.ErrLost) || errors.As(err, &notOwner)
+}
+
+func kindOf(k locks.AdoptedKind) idiom.Kind {
+	if k == locks.AdoptedHash {
+		return idiom.Hash
+	}
+	return idiom.String
+}
+
+// lease returns for how long a call may take a lock. If open, the lock has no end, and lease is max-ttl.
+func (a *Adoption) lease(c *Call, kind idiom.Kind, ttl time.Duration) (lease time.Duration, open bool, err error) {
+	lease, refused := a.ruleOf(c).Lease(kind, ttl)
+	switch {
+	case refused == nil && lease == idiom.Forever:
+		return a.opt.MaxTTL, true, nil
+	case refused == nil:
+		return lease, false, nil
+	case ttl == idiom.Forever:
+		return 0, false, c.refused(NoExpiry, refused.Why)
+	}
+	return 0, false, c.refused(OverMaxTTL, refused.Why)
 }

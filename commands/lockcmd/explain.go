@@ -108,6 +108,8 @@ func (e *explanation) owner(owner string) string {
 		return "the value " + quoted(shown, false) + " (adopted)"
 	case kind == locks.AdoptedHash:
 		return "the field " + quoted(shown, false) + " (adopted)"
+	case kind == locks.AdoptedThread:
+		return "the thread " + quoted(shown, false) + " (adopted)"
 	case kind == locks.AdoptedSorted:
 		return "the token " + quoted(shown, false) + " (adopted)"
 	case visible != "":

@@ -103,6 +103,9 @@ func (set *Setting) whyNot(call *idiom.Call, e *Explanation) string {
 	if !set.Both || e.Class == idiom.ReadOnly {
 		return ""
 	}
+	if e.Class.Shares() {
+		return "read/write locks are not adopted in mode=both"
+	}
 	if _, refused := call.Replies(time.Now()); refused != nil {
 		return refused.Why + ", which mode=both must know"
 	}

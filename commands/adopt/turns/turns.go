@@ -1,7 +1,9 @@
-// Package turns is a mutex for each key, for which callers wait no longer than their context allows.
+// Package turns has callers wait for each other: by a mutex for each key, for which they wait no longer than their context
+// allows, and for several calls at once.
 package turns
 
 import (
+	"cmp"
 	"context"
 	"sync"
 )
@@ -45,4 +47,23 @@ func (t *Turns[K]) Take(ctx context.Context, key K) (waited bool, done func(), e
 		left()
 		return waited, nil, ctx.Err()
 	}
+}
+
+// Each calls f for 0 to n-1, up to most at a time, and returns the first error.
+func Each(n, most int, f func(i int) error) error {
+	errs, next := make([]error, n), make(chan int, n)
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	var working sync.WaitGroup
+	for range min(most, n) {
+		working.Go(func() {
+			for i := range next {
+				errs[i] = f(i)
+			}
+		})
+	}
+	working.Wait()
+	return cmp.Or(errs...)
 }

@@ -1,4 +1,5 @@
-package adopt
+// Package pattern says which keys are locks, and what is done with them, by the words of --adopt.
+package pattern
 
 import (
 	"errors"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/glob"
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+	"github.com/lockproxy/lockproxy/commands/adopt/peers"
 )
 
 // A Mode is what is done with the keys of a pattern.
@@ -22,8 +24,8 @@ const (
 	On                  // they are locks, which the nodes alone decide
 )
 
-// adopts reports whether the nodes decide, alone or together with the upstream.
-func (m Mode) adopts() bool { return m >= Both }
+// Adopts reports whether the nodes decide, alone or together with the upstream.
+func (m Mode) Adopts() bool { return m >= Both }
 
 var modeNames = map[string]Mode{"off": Off, "observe": Observe, "both": Both, "on": On}
 
@@ -46,8 +48,8 @@ type Pattern struct {
 	glob    glob.Glob
 }
 
-// ParsePattern parses PATTERN [name=value …]. The error names every fault.
-func ParsePattern(text string) (*Pattern, error) {
+// Parse parses PATTERN [name=value …]. The error names every fault.
+func Parse(text string) (*Pattern, error) {
 	words := strings.Fields(text)
 	if len(words) == 0 {
 		return nil, errors.New("a pattern for keys is missing")
@@ -163,4 +165,42 @@ func (p *Pattern) NoExpiryText() string {
 		return "keep"
 	}
 	return "lease:" + p.NoExpiry.String()
+}
+
+// Flushes reports whether FLUSHDB and FLUSHALL release the locks of the pattern in a database; AnyDatabase stands
+// for any.
+func (p *Pattern) Flushes(db int) bool {
+	return p.Flush && p.Mode.Adopts() && p.inDatabase(db)
+}
+
+// Announced returns the pattern in the form that other proxies are told.
+func (p *Pattern) Announced() peers.Pattern {
+	said := peers.Pattern{Glob: p.Glob, DB: p.DB, Mode: peers.Off, As: p.As.String(), Guard: p.Guard, Timestamps: string(p.Deadlines), FenceKey: p.FenceKey}
+	for name, mode := range modeNames {
+		if mode == p.Mode {
+			said.Mode = name
+		}
+	}
+	if p.Flush {
+		said.Flush = "release"
+	}
+	said.NoExpiry = p.NoExpiryText()
+	return said
+}
+
+// FenceOf returns the lock whose fence key is key; empty: it is no fence key.
+func (p *Pattern) FenceOf(db int, key string) (lock string) {
+	rest, begins := strings.CutPrefix(key, p.FenceKey)
+	if p.FenceKey == "" || !begins {
+		return ""
+	}
+	if inner, tagged := strings.CutPrefix(rest, "{"); tagged { // so that a Redis Cluster has both in one slot
+		if name, closed := strings.CutSuffix(inner, "}"); closed && p.Matches(db, name) {
+			return name
+		}
+	}
+	if p.Matches(db, rest) {
+		return rest
+	}
+	return ""
 }

@@ -1,0 +1,106 @@
+package adopt
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+	"github.com/lockproxy/lockproxy/commands/adopt/readers"
+)
+
+// shared reports whether the lock is a read/write lock, or is read by those who took it with LOCK.
+func (g *guess) shared() bool {
+	_, kind := locks.ShownOwner(g.owner)
+	return g.isRead || kind == locks.AdoptedThread
+}
+
+// decideShares decides a call on a read/write lock. The error is readers.ErrOther if the lock is another one now.
+func (a *Adoption) decideShares(ctx context.Context, conn Connection, c *Call, key locks.Key) (Result, error) {
+	if c.pattern.Mode == Both {
+		return Result{}, c.refused(NotForLocks, "read/write locks are not adopted in mode=both")
+	}
+	if a.opt.Inspector == nil {
+		return Result{}, c.refused(NotForLocks, "read/write locks need the lock nodes' list of readers")
+	}
+	on := conn.Burst().basis()
+	q := readers.Question{Call: c.Call, Key: key, MaxTTL: a.opt.MaxTTL,
+		Lock: func(ctx context.Context, owner string, shared bool, ttl time.Duration) (locks.Decision, time.Duration, error) {
+			request := locks.LockRequest{Key: key, Owner: owner, Shared: shared, TTL: ttl, Info: c.made().info(), Client: addressOf(conn), Barge: true}
+			defer func() { on.burst = newBurst() }() // a later try must not get again the answer on which this one failed
+			return a.askForShare(ctx, conn, on, c.pattern, request)
+		},
+		Lease: func(ttl time.Duration) (time.Duration, error) {
+			lease, _, err := a.lease(c, idiom.ReadWrite, ttl)
+			return lease, err
+		},
+		ForceReaders: func(ctx context.Context, k locks.Key) error {
+			_, _, err := a.opt.Inspector.ForceReaders(ctx, k)
+			return err
+		},
+		Readers: func(ctx context.Context, k locks.Key) ([]locks.ReadBy, error) {
+			in, err := a.opt.Inspector.Inspect(ctx, k)
+			return in.Readers, err
+		},
+		Other: func(r locks.Reading) idiom.State { g := guessOf(r, time.Now()); return g.read(time.Now()) },
+	}
+	answer, err := readers.Decide(ctx, a.opt.Engine, q)
+	if refusal := (*idiom.Refusal)(nil); errors.As(err, &refusal) {
+		return Result{}, c.cannotRun(idiom.ReadWrite, err)
+	}
+	if err != nil {
+		return Result{}, err
+	}
+	a.guesses.Remove(key)
+	if answer.Op.Do == idiom.Release {
+		a.flights.hurry(key)
+		a.flights.hurry(readersOf(key))
+	}
+	return Result{Reply: answer.Reply, Taken: answer.Taken, did: answer.Op.Do, op: answer.Op, told: len(answer.Signals) > 0}, a.signal(ctx, conn, c.signalsOf(&answer.Outcome))
+}
+
+// readersOf is the key of the flights of those who want to read a lock.
+func readersOf(key locks.Key) locks.Key {
+	key.Reader = "\x00any"
+	return key
+}
+
+// askForShare asks the nodes for a lock to read or to write. Concurrent calls that are refused share the answer; a grant is
+// its own caller's. held is how long somebody has it at the upstream.
+func (a *Adoption) askForShare(ctx context.Context, conn Connection, on *basis, p *Pattern, r locks.LockRequest) (d locks.Decision, held time.Duration, err error) {
+	self := func() (at guess, err error) {
+		d, at, err = a.lockGuarded(ctx, conn, p, r)
+		held = max(0, time.Until(at.until))
+		return at, err
+	}
+	key := r.Key
+	if r.Shared {
+		key = readersOf(key)
+	}
+	fl, leads, err := a.flights.do(ctx, key, on, func(fl *flight) {
+		var at guess
+		at, fl.err = self()
+		fl.granted = d.Granted
+		if fl.after = at; at.owner == "" {
+			fl.after = guess{owner: d.Holder, isRead: d.Why == locks.Readers || d.Why == locks.Upgrade, until: time.Now().Add(d.Remaining)}
+		}
+	})
+	switch {
+	case err != nil:
+		return d, held, err
+	case leads, fl.sharedErr() != nil:
+		return d, held, fl.err
+	case fl.err != nil, fl.granted, fl.after.owner == r.Owner:
+		_, err = self()
+		return d, held, err
+	}
+	d = locks.Decision{Holder: fl.after.owner, Remaining: time.Until(fl.after.until)}
+	if fl.after.isRead {
+		d.Why = locks.Readers
+	}
+	if value, kind := locks.ShownOwner(d.Holder); kind == locks.AdoptedString && isUpstreams(value) {
+		held = max(1, d.Remaining)
+	}
+	return d, held, nil
+}
