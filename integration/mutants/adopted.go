@@ -5,6 +5,7 @@ var (
 	adoptTests  = Units{"commands/adopt", "^TestTransaction|^TestReplace|^TestHash|^TestFence|^TestClassify|^TestDeadlines|^TestOpen|^TestDecide|^TestFlights"}
 	readTests   = Units{"backends/locks/quorum", "^TestRead"}
 	scriptTests = Units{"commands/adopt/idiom", "^TestAccept"}
+	sharesTests = Units{"commands/adopt", "^TestShares"}
 )
 
 // adopted are the mutants of adopted locks.
@@ -42,7 +43,7 @@ var adopted = []Mutant{
 		Breaks:  "a read that does not decide says so: a silent node may be the one that makes a majority",
 		Profile: "adopted",
 		Units:   readTests,
-		Edits:   []Edit{{"backends/locks/quorum/inspect.go", "\tcase who == nobody:\n\t\treturn locks.Reading{}, nil\n", "\tcase who == nobody, who == undecidedHolder:\n\t\treturn locks.Reading{}, nil\n"}},
+		Edits:   []Edit{{"backends/locks/quorum/inspect.go", "\tcase who == nobody:\n\t\treturn reading, nil\n", "\tcase who == nobody, who == undecidedHolder:\n\t\treturn reading, nil\n"}},
 	},
 	{
 		Name:    "adopted-unguarded",
@@ -153,5 +154,75 @@ var adopted = []Mutant{
 		Rare:    true,
 		Units:   adoptTests,
 		Edits:   []Edit{{"commands/adopt/idiom/rule.go", "\tif r.As >= Full {\n\t\treturn nil\n\t}\n", "\tif r.As >= Strict {\n\t\treturn nil\n\t}\n"}},
+	},
+	{
+		Name:   "adopted-reader-writes",
+		Breaks: "a thread that reads does not get the lock to write, even if nobody else reads: Redisson refuses it",
+		Rare:   true,
+		Units:  sharesTests,
+		Edits:  []Edit{{"commands/adopt/readers/readers.go", "err != nil || own.Held {", "err != nil || own.Holds > locks.MaxHolds {"}},
+	},
+	{
+		Name:   "adopted-last-reader-wakes-nobody",
+		Breaks: "whoever is the last to read wakes those who wait to write",
+		Rare:   true,
+		Units:  sharesTests,
+		Edits:  []Edit{{"commands/adopt/readers/readers.go", "s.Others = r.Readers > 0\n", "s.Others = err == nil\n"}},
+	},
+	{
+		Name:   "adopted-reader-beside-the-writing",
+		Breaks: "a thread that stops writing and reads still has the lock: nobody is told that it is free",
+		Rare:   true,
+		Units:  sharesTests,
+		Edits:  []Edit{{"commands/adopt/readers/readers.go", "\t\tif own.Held {\n\t\t\ts.Reader, s.Reads = c.thread, own.Holds\n\t\t}\n\t\treturn err\n", "\t\t_ = own\n\t\treturn err\n"}},
+	},
+	{
+		Name:   "adopted-reader-beside-its-own-writing",
+		Breaks: "nor if it stops reading and writes still",
+		Rare:   true,
+		Units:  sharesTests,
+		Edits:  []Edit{{"commands/adopt/readers/readers.go", "if r.Held && r.Owner == c.owner {", "if r.Held && r.Owner == \"\" {"}},
+	},
+	{
+		Name:   "adopted-reader-once-forgotten",
+		Breaks: "a reader's release that is sent again is the same one: else it gives back the next hold",
+		Rare:   true,
+		Units:  sharesTests,
+		Edits:  []Edit{{"commands/adopt/readers/readers.go", "Once: true, Req: op.Latch, Shared: op.Shared})\n\tif err != nil {", "Once: true, Shared: op.Shared})\n\tif err != nil {"}},
+	},
+	{
+		Name:   "adopted-outer-writing-lapses",
+		Breaks: "a writer has one end: what it entered first does not end before what it entered last",
+		Rare:   true,
+		Units:  sharesTests,
+		Edits:  []Edit{{"commands/adopt/readers/readers.go", "if err == nil && !op.Shared && before.Count > 0 {", "if err == nil && !op.Shared && before.Count > locks.MaxHolds {"}},
+	},
+	{
+		Name:   "adopted-reads-beside-a-writer",
+		Breaks: "a script that reads beside another's writing is no read lock",
+		Rare:   true,
+		Units:  scriptTests,
+		Edits:  []Edit{{"commands/adopt/idiom/readers.go", "case r.mode == modeWrite && r.of(op.Value+writeSuffix) == nil:", "case r.mode == modeWrite && r.of(op.Value+writeSuffix) == nil && w.readOnly:"}},
+	},
+	{
+		Name:   "adopted-writes-beside-readers",
+		Breaks: "a script that writes where others read is no write lock",
+		Rare:   true,
+		Units:  scriptTests,
+		Edits:  []Edit{{"commands/adopt/idiom/readers.go", "case !op.Shared && len(r.before) > 0 &&", "case !op.Shared && w.readOnly &&"}},
+	},
+	{
+		Name:   "adopted-read-hold-stays",
+		Breaks: "a release that leaves the key of its hold is none: the next reader's hold would end with that",
+		Rare:   true,
+		Units:  scriptTests,
+		Edits:  []Edit{{"commands/adopt/idiom/readers.go", "case op.Shared && !r.gone(w, field, now+1):", "case op.Shared && w.readOnly:"}},
+	},
+	{
+		Name:   "adopted-extends-nobody",
+		Breaks: "only what a script finds is extended: else a thread would be told that it has what it has lost",
+		Rare:   true,
+		Units:  Units{"commands/adopt/idiom", "^TestRenewals"},
+		Edits:  []Edit{{"commands/adopt/idiom/renewals.go", "if len(none.each)+len(none.ends) > 0 {", "if len(none.each)+len(none.ends) > len(args)*len(keys) {"}},
 	},
 }

@@ -105,6 +105,6 @@ var Decisions = []Mutant{
 		Name:   "endless-with-an-end",
 		Breaks: "a lock that is taken without an end is kept: with one lease it ends while its holder works",
 		Units:  adoptTests,
-		Edits:  []Edit{{"commands/adopt/adopt.go", "return a.opt.MaxTTL, true, nil", "return a.opt.MaxTTL, false, nil"}},
+		Edits:  []Edit{{"commands/adopt/take.go", "return a.opt.MaxTTL, true, nil", "return a.opt.MaxTTL, false, nil"}},
 	},
 }
