@@ -21,7 +21,7 @@ var (
 
 // installRedisson is a folder with that version, and our programs compiled against it.
 func installRedisson(version string) (string, error) {
-	dir, err := folder("adopt/redisson", "pom.xml", "Update.java", "Locks.java", "PageViews.java")
+	dir, err := folder("adopt/redisson", "pom.xml", "Update.java", "Locks.java", "ReadWrite.java", "PageViews.java")
 	if err != nil {
 		return "", err
 	}
@@ -30,7 +30,7 @@ func installRedisson(version string) (string, error) {
 		err = install(dir, "mvn", "-q", "-B", "dependency:copy-dependencies", "-Dredisson="+version, "-DoutputDirectory="+lib)
 	}
 	return filepath.Join(dir, version), errors.Join(err,
-		install(dir, "javac", "-cp", filepath.Join(lib, "*"), "-d", filepath.Join(version, "classes"), "Update.java", "Locks.java", "PageViews.java"))
+		install(dir, "javac", "-cp", filepath.Join(lib, "*"), "-d", filepath.Join(version, "classes"), "Update.java", "Locks.java", "ReadWrite.java", "PageViews.java"))
 }
 
 func redissonProgram(args ...string) []string {
@@ -40,8 +40,10 @@ func redissonProgram(args ...string) []string {
 // redissonLocks are what every version must be able to do, and the kinds of locks that are refused.
 var (
 	redissonLocks = []string{"lock", "spin", "multi", "multi-taken-back", "multi-extended", "lease", "try", "woken-by-message", "watchdog", "watchdog-of-many",
-		"died", "entered-again", "not-the-holder", "forced", "fenced", "fenced-plain", "fenced-again", "fenced-watchdog", "fenced-woken"}
-	redissonRefused = []string{"fair", "token-of-nobody", "read", "write", "semaphore-permits", "semaphore-added", "semaphore-released", "semaphore",
+		"died", "entered-again", "not-the-holder", "forced", "fenced", "fenced-plain", "fenced-again", "fenced-watchdog", "fenced-woken",
+		"rw-read", "rw-write", "rw-readers", "rw-again", "rw-downgrade", "rw-inner-read", "rw-upgrade", "rw-lease", "rw-try", "rw-woken", "rw-all-woken",
+		"rw-watchdog", "rw-watchdog-of-many", "rw-died", "rw-not-the-holder", "rw-forced"}
+	redissonRefused = []string{"fair", "token-of-nobody", "semaphore-permits", "semaphore-added", "semaphore-released", "semaphore",
 		"expirable-semaphore", "expirable-semaphore-added", "expirable-semaphore-taken", "count-down-latch", "count-down", "counter"}
 )
 

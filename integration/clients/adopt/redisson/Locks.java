@@ -231,10 +231,10 @@ class Locks {
             must(took < SOON, "woken soon: " + took + " ms");
         });
 
+        ReadWrite.addTo(checks);
+
         refusals.put("fair", () -> here.getFairLock("lock:fair").lock());
         refusals.put("token-of-nobody", () -> here.getFencedLock("lock:token-of-nobody").getToken());
-        refusals.put("read", () -> here.getReadWriteLock("lock:read").readLock().lock());
-        refusals.put("write", () -> here.getReadWriteLock("lock:write").writeLock().lock());
         refusals.put("semaphore-permits", () -> here.getSemaphore("lock:semaphore-permits").trySetPermits(1));
         refusals.put("semaphore-added", () -> here.getSemaphore("lock:semaphore-added").addPermits(1));
         refusals.put("semaphore-released", () -> here.getSemaphore("lock:semaphore-released").release());

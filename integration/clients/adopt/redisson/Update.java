@@ -48,6 +48,24 @@ class Update {
                     return null;
                 };
             }
+            case "write" -> of(r.getReadWriteLock("lock:redisson").writeLock(), "watchdog");
+            case "read-write" -> { // who updates has read before, and what was written last is whole: else it is turned away
+                var lock = r.getReadWriteLock("lock:redisson");
+                var counter = r.<String>getBucket("counter", StringCodec.INSTANCE);
+                var copy = r.<String>getBucket("copy", StringCodec.INSTANCE);
+                yield () -> {
+                    lock.readLock().lock();
+                    try {
+                        String written = copy.get();
+                        if (written != null && !written.equals(counter.get())) return null;
+                    } finally {
+                        lock.readLock().unlock();
+                    }
+                    lock.writeLock().lock();
+                    copy.set(String.valueOf(Long.parseLong(counter.get()) + 1));
+                    return lock.writeLock();
+                };
+            }
             default -> throw new IllegalArgumentException(kind);
         };
     }
