@@ -62,9 +62,11 @@ func (s *Set) Forgotten() (all []Forgotten, changed <-chan struct{}) {
 	return s.recovery.forgot, s.recovery.forgotChanged
 }
 
-// mayCopy reports whether a copy may end the quarantine of a node: what a quorum of the others hold. One or two nodes have no such
-// others.
-func (s *Set) mayCopy(v *Vote) bool { return v.copyIn >= 0 && len(s.Members)-1 >= s.Quorum }
+// hasOthers reports whether there is a quorum without one node. There is none of one or two.
+func (s *Set) hasOthers() bool { return len(s.Members)-1 >= s.Quorum }
+
+// mayCopy reports whether a copy may end the quarantine of a node: what a quorum of the others hold.
+func (s *Set) mayCopy(v *Vote) bool { return v.copyIn >= 0 && s.hasOthers() }
 
 // noteForgottenLocked notes by the votes of a probe which nodes are in quarantine. The caller holds recovery.mu.
 func (s *Set) noteForgottenLocked(votes []Vote) {

@@ -163,6 +163,37 @@ func TestStats_QuarantinesAreCountedOnce(t *testing.T) {
 	}
 }
 
+// TestStatus_OfForgetfulNodes: what a node that forgot waits for, and that of a name in doubt no probe is told.
+func TestStatus_OfForgetfulNodes(t *testing.T) {
+	const maxTTL = 3600_000
+	in := func(ago, copyIn int64) Vote {
+		return Vote{Code: Quarantined, maxTTL: maxTTL, wait: maxTTL - ago, copyIn: copyIn}
+	}
+	for _, tt := range []struct {
+		name   string
+		nodes  []string
+		v      Vote
+		state  locks.NodeState
+		copies bool
+		doubt  time.Duration
+	}{
+		{"it may be told", []string{":1", ":2", ":3"}, in(60_000, 0), locks.NodeQuarantine, true, 0},
+		{"an older proxy is there", []string{":1", ":2", ":3"}, in(60_000, -1), locks.NodeQuarantine, false, 0},
+		{"emptied a moment ago", []string{":1", ":2", ":3"}, in(1000, -1), locks.NodeQuarantine, true, 0},
+		{"of two", []string{":1", ":2"}, in(1000, 0), locks.NodeQuarantine, false, 0},
+		{"about a name", []string{":1", ":2", ":3"}, Vote{Code: InDoubt, wait: 1500}, locks.NodeUnknown, false, 1500 * time.Millisecond},
+		{"a probe", []string{":1", ":2", ":3"}, Vote{Kind: Yes, doubt: 1500}, locks.NodeVoting, false, 1500 * time.Millisecond},
+	} {
+		s, err := New(Options{Nodes: servers(t, tt.nodes...)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if st := s.Status(0, &tt.v); st.State != tt.state || st.Copies != tt.copies || st.Doubt != tt.doubt {
+			t.Errorf("%s: %+v", tt.name, st)
+		}
+	}
+}
+
 // TestNode_OneRefusalIsNoState: a node that refused something once is asked with every command of the scripts
 // until it takes them all.
 func TestNode_OneRefusalIsNoState(t *testing.T) {

@@ -107,6 +107,9 @@ func (s *Set) recordStatus(votes []Vote) {
 	}
 }
 
+// justForgot is how long a node that was emptied takes to know, at most, whether it may be told what the others hold.
+const justForgot = 5 * time.Second
+
 // Status is what a vote tells of a node.
 func (s *Set) Status(i int, v *Vote) locks.NodeStatus {
 	n := s.Members[i]
@@ -126,7 +129,8 @@ func (s *Set) Status(i int, v *Vote) locks.NodeStatus {
 	case v.Code == unregistered:
 		st.State = locks.NodeNew
 	case v.Code == Quarantined:
-		st.State, st.Left, st.Copies = locks.NodeQuarantine, millis(v.wait), s.mayCopy(v)
+		st.State, st.Left = locks.NodeQuarantine, millis(v.wait)
+		st.Copies = s.mayCopy(v) || s.hasOthers() && millis(v.maxTTL-v.wait) < justForgot
 	case v.Code == InDoubt: // about one name; what it says of the others is for the next probe
 		st.State, st.Doubt = locks.NodeUnknown, millis(v.wait)
 	case v.Code == Floorless:
