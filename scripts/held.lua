@@ -1,10 +1,12 @@
 -- held: looks through some keys for what a node that has forgotten has to know of them, see copy.
 --   ARGV[5..7]  cursor of SCAN, pattern of all keys of locks, how many keys to look at
+--   {0}  a proxy that may count votes later than rounds has been heard within max-ttl
 --   {1, next cursor, gen or empty, largest fence, names, requests}  of the names that are held, or in doubt, each {name with its
 --         database, owner as a doubt has it, ms left, hold, hold ...}; of what is remembered of requests, see the prologue, each {L or U
 --         and the TAG, value, ms left}
 -- It writes nothing, and is about no lock: KEYS[1] and KEYS[2] are not used.
 if refusal then return refusal end
+if not bounded then return {0} end
 local prefix, page = string.sub(KEYS[3], 1, -5), redis.call('SCAN', ARGV[5], 'MATCH', ARGV[6], 'COUNT', ARGV[7])
 local names, requests = {}, {}
 

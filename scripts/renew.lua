@@ -52,7 +52,8 @@ if not h then
     name = tonumber(redis.call('HMGET', beside('fence:'), 'c')[1] or '0')
     if name > fence then return refusal or {0, '', 0, 0} end
   end
-  create(named, grant, owner, now + math.max(ttl, refusal and refusal[2] or 0), fence, lineage, number, '', '1')
+  ttl = math.max(ttl, refusal and refusal[2] or 0)
+  create(named, grant, owner, now + ttl, fence, lineage, number, '', '1')
   raise(ttl, fence, seen)
   if KEYS[4] then raise_name(ttl, fence, name) end
   if carried then certain(owner) end

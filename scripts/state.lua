@@ -15,7 +15,7 @@ if not refusal or refusal[1] < -1 and refusal[1] > -4 then
       older = older or ttl and all[i + 1] + ttl + 1000 > now
       record[all[i]] = all[i + 1]
     end
-    if not older and now - record.since >= 2500 then
+    if not older and now - (record.since or 0) >= 2500 then
       bounded = true
       redis.pcall('HSET', KEYS[3], 'word', plain(record.word))
       if record.next then redis.pcall('HSET', KEYS[3], 'next', plain(record.next)) end

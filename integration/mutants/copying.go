@@ -192,7 +192,7 @@ var Copying = []Mutant{
 		Breaks: "and not for less long than the node was in doubt: others may have the longer lease",
 		Rare:   true,
 		Units:  Units{"backends/locks/quorum", "TestCopyScript_Renewals"},
-		Edits:  []Edit{{"scripts/renew.lua", "now + math.max(ttl, refusal and refusal[2] or 0)", "now + ttl"}},
+		Edits:  []Edit{{"scripts/renew.lua", "  ttl = math.max(ttl, refusal and refusal[2] or 0)\n", ""}},
 	},
 	{
 		Name:   "carried-by-an-older-renewal",
@@ -221,6 +221,13 @@ var Copying = []Mutant{
 		Rare:   true,
 		Units:  Units{"backends/locks/quorum", "TestCopyScript_Renewals"},
 		Edits:  []Edit{{"scripts/release.lua", " or not same and fence <= tonumber(rec[12] or '0')", ""}},
+	},
+	{
+		Name:   "copy-of-nodes-with-older-proxies",
+		Breaks: "nor from nodes that such a proxy has spoken with",
+		Rare:   true,
+		Units:  Units{"backends/locks/quorum", "TestShared_OlderProxies"},
+		Edits:  []Edit{{"scripts/held.lua", "if not bounded then return {0} end\n", ""}},
 	},
 	{
 		Name:   "copy-beside-older-proxies",

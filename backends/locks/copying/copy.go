@@ -157,7 +157,10 @@ func (o *oneCopy) install(ctx context.Context) (parts int, err error) {
 	return parts, flush()
 }
 
-var errTooFew = errors.New("too few of the others can be read")
+var (
+	errTooFew = errors.New("too few of the others can be read")
+	errOlder  = errors.New("has heard of a proxy of an older version within max-ttl")
+)
 
 // readOthers reads what a quorum of the other nodes hold. All are asked; the first quorum that has answered in full counts.
 func (o *oneCopy) readOthers(ctx context.Context) error {
@@ -257,6 +260,9 @@ type holding struct {
 }
 
 func (p *page) parse(m []rueidis.RedisMessage) (v voters.Vote, err error) {
+	if code, err := m[0].AsInt64(); err != nil || code == 0 {
+		return voters.Vote{Kind: voters.No, Err: errOlder}, err
+	}
 	if len(m) < 6 {
 		return v, errors.New("no page of holds")
 	}

@@ -170,6 +170,7 @@ func TestDamagedFence_OfANode(t *testing.T) {
 
 func TestCheckPrefix(t *testing.T) {
 	for prefix, ok := range map[string]bool{
+		"a:doubt:0:": false, "a:read:3:": false, "a:doubts:0:": true,
 		"lockproxy:": true, "lock:0:x": true, "a:lock:": true, "a:lock:0": true, "a:lock:00:": true, "a:block:x:": true, "a:node:": true, "a:lock:-1:": true,
 		"lockproxy:lock:0:x": false, "a:lock:0:": false, "a:fence:12:b:": false, "xlock:0:": false, "lock:0:lock:7:": false, "\n\nlock:3:\n": false,
 	} {

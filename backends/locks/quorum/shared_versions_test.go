@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -59,9 +60,16 @@ func TestShared_OlderProxiesAreKeptOut(t *testing.T) {
 	lock(t, s, "third", "alice", time.Minute)
 	eventually(t, patient, "the stricter word is kept", func() bool { return word("word") == kept("3") })
 
+	held := s.Command(scripts.Held, nodekeys.OfNode("lockproxy:"), "0", "lockproxy:*", "10")
+	if v := n.Do(t, held...); v.Elems[0].Int() != 0 {
+		t.Errorf("beside an older proxy a node that forgot is told %v", v)
+	}
 	n.Do(t, "HDEL", k.Node, "m60000 "+kept("2"))
 	eventually(t, patient, "without the older proxy the node is in a set that no older proxy knows", func() bool {
 		return word("word") == kept("4") && word("next") == kept("4")+"0"
 	})
 	lock(t, s, "fourth", "alice", time.Minute)
+	if v := n.Do(t, held...); v.Elems[0].Int() != 1 {
+		t.Errorf("without one it is told %v", v)
+	}
 }

@@ -114,7 +114,7 @@ func CheckPrefix(prefix string) error {
 // nested matches a prefix that begins like a lock or fence key of a shorter prefix: every key
 // under it, even the node record, would be the key of a lock under the shorter one. No other
 // two prefixes share a key: the number in a key is a database, without leading zeros.
-var nested = regexp.MustCompile(`(?s).(lock|fence):(0|[1-9][0-9]*):`)
+var nested = regexp.MustCompile(`(?s).(lock|fence|read|doubt):(0|[1-9][0-9]*):`)
 
 // grace is the restart-grace for the scripts: a majority of three or more needs no leniency.
 func (o *Options) grace() string { return graceOf(len(o.Nodes), o.RestartGrace) }
