@@ -73,6 +73,7 @@ func (j *judge) check() []string {
 	j.besides()
 	j.permitted()
 	if !j.unsafe {
+		j.afterForce()
 		j.refusals()
 		j.fencedHolders()
 		j.sessions()

@@ -449,6 +449,24 @@ func TestJudge(t *testing.T) {
 			s.at += instant(lease)
 			s.lock("b", 2, lease, 1)
 		}, "both valid"},
+		{"renewed after FORCE", func(s *script) {
+			s.lock("a", 1, lease, 1)
+			s.say(Event{Op: opForce})
+			s.renew("a", 1, lease)
+		}, "after FORCE"},
+		{"renewed while FORCE was under way", func(s *script) {
+			s.lock("a", 1, lease, 1)
+			force := s.say(Event{Op: opForce})
+			s.renew("a", 1, lease)
+			force.End = s.at
+		}, ""},
+		{"renewed after FORCE, and a LOCK that came perhaps later", func(s *script) {
+			s.lock("a", 1, lease, 1)
+			again := s.lock("a", 1, lease, 2)
+			s.say(Event{Op: opForce})
+			s.renew("a", 1, lease)
+			again.End = s.at
+		}, ""},
 		{"a late holder that a set refuses", func(s *script) {
 			s.lock("a", 1, lease, 1)
 			s.at += instant(lease)
