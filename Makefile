@@ -139,9 +139,9 @@ fuzz: ## every fuzz target for FUZZTIME each, 60s by default
 	done
 
 .PHONY: torture
-torture: redis ## clients, proxies and lock nodes while everything fails, for TIME; prints a SEED that replays it; FAULTS picks some
+torture: redis ## clients, proxies and lock nodes while everything fails, for TIME; prints a SEED that replays it; FAULTS picks some; without FAULTS, then nodes that forget and copy, for a third of TIME
 	LOCKPROXY_TORTURE_TIME=$(TIME) LOCKPROXY_TORTURE_SEED=$(SEED) LOCKPROXY_TORTURE_FAULTS=$(FAULTS) LOCKPROXY_TORTURE_KEEP=$(CURDIR)/bin \
-		$(GO) -C integration/faults test -count=1 -v -timeout 24h -run '^TestTorture$$' .
+		$(GO) -C integration/faults test -count=1 -v -timeout 24h -run '^TestTorture$(if $(FAULTS),,(OfCopies)?)$$' .
 
 SEEDS ?= 10000
 FIRST ?= 1

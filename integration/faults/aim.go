@@ -208,7 +208,7 @@ func (w *world) forgetInTurn(f fault) error {
 		if err := w.forget(n, i > 0); err != nil {
 			return err
 		}
-		for end := time.Now().Add(2*w.maxTTL + 2*time.Second); time.Now().Before(end) && !w.votes(n); {
+		for end := time.Now().Add(2*w.out + 2*time.Second); time.Now().Before(end) && !w.votes(n); {
 			time.Sleep(5 * time.Millisecond)
 		}
 	}

@@ -25,7 +25,8 @@ type window struct{ from, until instant }
 type judge struct {
 	events  history
 	faults  []window
-	maxTTL  time.Duration
+	longest time.Duration // lease
+	out     time.Duration // see size
 	back    time.Duration // leases may end so much later, as clocks of nodes were stepped back
 	unsafe  bool          // a clock was stepped forward: only fences and what is behind them is promised
 	beliefs map[string][]*belief
@@ -239,7 +240,7 @@ func (j *judge) renewed(b *belief, e *Event) {
 	if b.closed && b.free != 0 && b.free < e.Start {
 		j.accuse("%s: fence %d of %s was renewed after UNLOCK said that the lock is free", e.Name, b.fence, e.Owner)
 	}
-	if b.lapse = max(b.lapse, e.lapse()); b.open && !e.Open && !late && !b.unsure && !b.closed && j.calm(e.Start, e.End.add(2*j.maxTTL)) {
+	if b.lapse = max(b.lapse, e.lapse()); b.open && !e.Open && !late && !b.unsure && !b.closed && j.calm(e.Start, e.End.add(2*j.longest)) {
 		b.lapse = e.lapse() // it has an end now; a node that fails may forget that, see docs/decisions/0029
 	}
 	b.open = e.Open
@@ -337,7 +338,7 @@ func (j *judge) storms() {
 	slices.SortFunc(j.faults, func(a, b window) int { return cmp.Compare(a.from, b.from) })
 	var joined []window
 	for _, w := range j.faults {
-		w.until = w.until.add(j.maxTTL + settles)
+		w.until = w.until.add(j.out + settles)
 		if n := len(joined); n > 0 && w.from <= joined[n-1].until {
 			joined[n-1].until = max(joined[n-1].until, w.until)
 			continue
@@ -420,7 +421,7 @@ func (j *judge) refusals() {
 			if !b.closed {
 				continue
 			}
-			lapse = max(lapse, b.until.add(j.back)).add(j.maxTTL + lateBy)
+			lapse = max(lapse, b.until.add(j.back)).add(j.longest + lateBy)
 		}
 		switch {
 		case e.Start > lapse:

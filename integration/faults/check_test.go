@@ -568,7 +568,7 @@ func TestSets(t *testing.T) {
 
 // TestPlan: the same seed makes the same plan, and no plan has all nodes forget at once.
 func TestPlan(t *testing.T) {
-	s := size{3, 3, 6, 2 * time.Second}
+	s := size{nodes: 3, proxies: 3, clients: 6, out: 2 * time.Second}
 	for seed := range uint64(50) {
 		a, b := plan(seed, time.Minute, s, kinds, 0), plan(seed, time.Minute, s, kinds, 0)
 		if len(a) < 50 {
@@ -580,7 +580,7 @@ func TestPlan(t *testing.T) {
 				t.Fatalf("seed %d: %v, then %v", seed, f, b[i])
 			}
 			if f.kind == "node-kill" || f.kind == "node-flush" {
-				if f.at < forgot+s.maxTTL {
+				if f.at < forgot+s.out {
 					t.Errorf("seed %d: %v follows too soon on one at %v", seed, f, forgot)
 				}
 				forgot = f.at + f.lasts
@@ -640,7 +640,7 @@ func TestJudge_ForgottenEnd(t *testing.T) {
 		at := s.blindly(opRenew, "a.adopted.1", 1, lease/4).End
 		s.at += instant(tt.asked)
 		s.refused("b", "a.adopted.1")
-		j := &judge{events: s.history, maxTTL: lease, faults: []window{{at.add(tt.fault), at.add(tt.fault)}}}
+		j := &judge{events: s.history, longest: lease, out: lease, faults: []window{{at.add(tt.fault), at.add(tt.fault)}}}
 		j.check()
 		if found := strings.Join(j.found, "\n"); tt.wrong == "" && found != "" || !strings.Contains(found, tt.wrong) {
 			t.Errorf("a fault after %v, asked after %v: %q", tt.fault, tt.asked, j.found)

@@ -33,7 +33,8 @@ type clientConfig struct {
 	Life    int // how often it was started before
 	Proxies []string
 	Names   []string
-	MaxTTL  time.Duration // of the proxies
+	MaxTTL  time.Duration // the longest lease
+	Copies  bool          // of a Run
 	Journal string
 }
 
@@ -85,6 +86,10 @@ func (p *clientProcess) work(i int) {
 	for !w.over() {
 		w.turn++
 		w.Rand = rand.New(rand.NewPCG(p.Seed, uint64(p.ID)<<48|uint64(p.Life)<<40|uint64(i)<<32|uint64(w.turn)))
+		if p.Copies {
+			w.playLong()
+			continue
+		}
 		switch w.IntN(26) { // half of it is LOCK's
 		case 0, 1, 2, 3:
 			w.playAdopted()
@@ -252,6 +257,9 @@ func (c *claim) args() []string {
 
 // lease is how long one may be, now and then as long as may be.
 func (w *worker) lease() time.Duration {
+	if w.Copies {
+		return shortestCopied + min(w.upTo(longestCopied-shortestCopied), w.upTo(longestCopied-shortestCopied))
+	}
 	if w.chance(6) {
 		return w.MaxTTL - w.upTo(100*time.Millisecond)
 	}
@@ -316,14 +324,6 @@ func (w *worker) play() {
 	w.unlock(c)
 }
 
-// hangUp closes the connection of the claim.
-func (w *worker) hangUp(c *claim) {
-	if c.Session {
-		w.begin(&Event{Op: opClose, Name: c.Name, Owner: c.Owner, Shared: c.Shared})
-	}
-	_ = c.line.Close()
-}
-
 // lock asks until there is an answer, if it may ask again.
 func (w *worker) lock(c *claim) bool {
 	for range 5 {
@@ -372,21 +372,6 @@ func (w *worker) other(c *claim) (l *line, done func()) {
 	return c.line, func() {}
 }
 
-// keep has the session keep the lock, perhaps for longer than its lease, and listens.
-func (w *worker) keep(c *claim) bool {
-	e := Event{Op: opKeep, Name: c.Name, Owner: c.Owner, Fence: c.fence, Proxy: c.line.proxy, Session: true, Shared: c.Shared}
-	w.begin(&e)
-	c.line.Timeout = w.upTo(4 * time.Second)
-	_, err := c.line.Next()
-	kept := timedOut(err)
-	e.End, e.Reply = now(), carried
-	if !kept { // a push, or the end
-		e.Reply = lost
-	}
-	w.journal.write(&e)
-	return kept
-}
-
 // hold does something with the lock. It reports whether the owner still has it, as far as
 // it knows.
 func (w *worker) hold(c *claim) bool {
@@ -397,6 +382,9 @@ func (w *worker) hold(c *claim) bool {
 	if !strings.HasPrefix(c.Name, mutexNames) && w.chance(2) {
 		return work(c)
 	}
+	if w.Copies && w.chance(2) {
+		return w.outlast(c)
+	}
 	switch w.IntN(9) {
 	case 0, 1:
 		return w.renew(c, w.lease())
@@ -406,18 +394,18 @@ func (w *worker) hold(c *claim) bool {
 		e := Event{Op: opLock, Name: c.Name, Owner: c.Owner, TTL: c.TTL, Shared: c.Shared, Permits: c.Permits}
 		w.leave(e, w.upTo(2*time.Millisecond))
 	case 5:
-		if c.TTL > w.MaxTTL/2 && w.chance(3) { // nodes may forget meanwhile
+		if c.TTL > w.MaxTTL/2 && !w.Copies && w.chance(3) { // nodes may forget meanwhile
 			w.sleep(c.TTL * 3 / 4)
 			return true
 		}
 		if c.Session && w.chance(3) {
 			return w.keep(c)
 		}
-		if !c.Session && w.chance(2) { // outstay the lease
+		if !c.Session && !w.Copies && w.chance(2) { // outstay the lease
 			w.sleep(c.TTL + w.upTo(c.TTL))
 			return w.renew(c, c.TTL)
 		}
-		w.sleep(w.upTo(c.TTL / 2))
+		w.sleep(min(w.upTo(c.TTL/2), 5*time.Second))
 	default:
 		return work(c)
 	}

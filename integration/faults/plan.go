@@ -74,7 +74,8 @@ const (
 // size is how much there is to fail.
 type size struct {
 	nodes, proxies, clients int
-	maxTTL                  time.Duration // and the quarantine of a node that forgot
+	out                     time.Duration // for how long, more or less, a node that forgot does not vote
+	spares                  bool          // one more proxy is there, which nothing of this may reach
 }
 
 // A planner makes up faults.
@@ -131,6 +132,9 @@ func (p *planner) fault(at time.Duration) (fault, bool) {
 		f.a = p.IntN(p.nodes)
 	case "proxy-kill", "proxy-pause":
 		f.a = p.IntN(p.proxies)
+		if p.spares { // perhaps until a node that voted has forgotten, and votes again
+			f.lasts = p.between(time.Second, 5*time.Second)
+		}
 	case "client-kill", "client-pause":
 		f.a = p.IntN(p.clients)
 		f.lasts += p.upTo(500 * time.Millisecond)
@@ -166,7 +170,9 @@ func (p *planner) link() (proxy, node int) {
 	case 0:
 		return proxy, -1
 	case 1:
-		return -1, node
+		if !p.spares {
+			return -1, node
+		}
 	}
 	return proxy, node
 }
@@ -178,12 +184,12 @@ func (p *planner) allowed(f *fault) bool {
 		if f.at < p.forgets || p.IntN(3) > 0 {
 			return false
 		}
-		p.forgets = f.at + time.Duration(p.nodes)*(p.maxTTL+time.Second)
+		p.forgets = f.at + time.Duration(p.nodes)*(p.out+time.Second)
 	case "node-kill", "node-flush", aimedKill, failover: // never all of them at once, which looks like new nodes
 		if f.at < p.forgets {
 			return false
 		}
-		p.forgets = f.at + f.lasts + p.between(p.maxTTL, 3*p.maxTTL)
+		p.forgets = f.at + f.lasts + p.between(p.out, 3*p.out)
 	case "step-back":
 		f.amount = p.between(time.Millisecond, mostBack/2)
 		if p.back[f.a] += f.amount; p.back[f.a] > mostBack {
@@ -191,7 +197,7 @@ func (p *planner) allowed(f *fault) bool {
 			return false
 		}
 	case stepForward:
-		f.amount = p.between(time.Millisecond, p.maxTTL)
+		f.amount = p.between(time.Millisecond, p.out)
 	}
 	return true
 }

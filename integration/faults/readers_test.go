@@ -159,7 +159,7 @@ func TestJudge_Readers(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := &script{}
 			tt.tell(s)
-			j := &judge{events: s.history, maxTTL: time.Minute}
+			j := &judge{events: s.history, longest: time.Minute, out: time.Minute}
 			found := strings.Join(j.check(), "; ")
 			if (tt.want == "") != (found == "") || !strings.Contains(found, tt.want) {
 				t.Errorf("found %q, want %q", found, tt.want)

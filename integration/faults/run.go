@@ -2,6 +2,7 @@ package faults
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -23,6 +24,7 @@ type Run struct {
 	Nodes  int
 	Pace   time.Duration // faults in a storm are up to so far apart; 0: 350ms
 	MaxTTL time.Duration // 0: 2s
+	Copies bool          // nodes forget throughout, and vote again by copies only: see copies.go; MaxTTL is for nothing then
 	Args   []string      // of the proxies
 	Watch  bool          // one more lock node is the master of a set that Sentinel watches over
 	Mutant string        // whose build the proxies are; empty: none
@@ -33,7 +35,7 @@ const keepVariable = "LOCKPROXY_TORTURE_KEEP"
 
 const (
 	patience     = 4                // times its length a run may take, until enough has happened
-	progress     = 12 * time.Second // and four max-ttl after the last fault until every name can be had everywhere
+	progress     = 12 * time.Second // and three times that a node is out, and a lease, after the last fault until every name can be had everywhere
 	linearWithin = 30 * time.Second // for porcupine, a name
 )
 
@@ -47,26 +49,36 @@ var least = map[string]int{
 // Do runs it and fails the test if anything is wrong. It stops as soon as something is.
 func (r Run) Do(t *testing.T) {
 	t.Helper()
-	s := size{r.Nodes, 3, 6, cmp.Or(r.MaxTTL, 2*time.Second)}
+	s := size{nodes: r.Nodes, proxies: 3, clients: 6, out: cmp.Or(r.MaxTTL, 2*time.Second)}
+	if r.Copies {
+		s.out, s.spares = copyWithin, true // the last proxy
+	}
 	w := newWorld(t, r, s)
 	w.awaitVotes()
-	faults := plan(r.Seed, patience*r.Length, s, r.Kinds, r.Pace)
+	if s.spares {
+		s.proxies--
+	}
+	faults := plan(r.Seed, r.patience()*r.Length, s, r.Kinds, r.Pace)
 	t.Logf("seed %d, %v of %s", r.Seed, r.Length, strings.Join(r.Kinds, ","))
-	w.startClients(s.clients)
+	w.startClients(s.clients, r)
 	began := time.Now()
 	stop, broken := make(chan struct{}), make(chan error, 1)
+	forgotten := w.beginCopies(r, stop)
 	go func() { broken <- w.carryOut(faults, stop) }()
 	var lateness sync.WaitGroup
 	lateness.Go(func() { w.noteLateness(stop) })
 	j := r.watch(w, began)
 	close(stop)
 	lateness.Wait()
-	undone := <-broken
+	undone := errors.Join(<-broken, forgotten())
 	w.stopClients()
 	if undone != nil { // what was found shows nothing: nodes or proxies may be missing for good
 		t.Fatalf("void: faults could not be done: %v", undone)
 	}
 	if len(j.found) == 0 {
+		if r.Copies {
+			w.freeAll()
+		}
 		w.awaitProgress()
 	}
 	j = r.judge(w)
@@ -92,7 +104,7 @@ func (r Run) watch(w *world, began time.Time) *judge {
 		j := r.judge(w)
 		j.check()
 		took := time.Since(began)
-		if len(j.found) > 0 || took >= patience*r.Length || took >= r.Length && len(r.few(r.counts(w, j))) == 0 {
+		if len(j.found) > 0 || took >= r.patience()*r.Length || took >= r.Length && len(r.few(r.counts(w, j))) == 0 {
 			return j
 		}
 		next = max(2*time.Second, 10*time.Since(from))
@@ -101,7 +113,7 @@ func (r Run) watch(w *world, began time.Time) *judge {
 
 // few is what has happened less often than it must.
 func (r Run) few(counts map[string]int) (few []string) {
-	for k, n := range least {
+	for k, n := range r.least() {
 		if want := n * int(r.Length/time.Second) / 60; counts[k] < want && (k != "faults" || r.plans()) {
 			few = append(few, fmt.Sprintf("%d of %d %s", counts[k], want, k))
 		}
@@ -116,10 +128,13 @@ func (r Run) judge(w *world) *judge {
 		windows = append(windows, window{f, now()})
 	}
 	w.mu.Unlock()
-	j := &judge{events: w.history(), faults: windows, maxTTL: w.maxTTL, unsafe: slices.Contains(r.Kinds, stepForward)}
+	j := &judge{events: w.history(), faults: windows, longest: w.longest, out: w.out, unsafe: slices.Contains(r.Kinds, stepForward)}
 	if slices.Contains(r.Kinds, "step-back") {
 		j.back = mostBack
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	j.found = slices.Clone(w.found)
 	return j
 }
 
@@ -151,9 +166,17 @@ func (r Run) report(t *testing.T, w *world, j *judge, sets setReport, undecided 
 		t.Errorf("void: too little happened to show anything: %s", strings.Join(few, ", "))
 	}
 	if t.Failed() {
-		t.Logf("to replay the plan and the clients' choices: make torture SEED=%d TIME=%v FAULTS=%s", r.Seed, r.Length, strings.Join(r.Kinds, ","))
+		t.Logf("to replay the plan and the clients' choices: %s", r.command())
 		r.keep(t, w)
 	}
+}
+
+// command replays the run.
+func (r Run) command() string {
+	if r.Copies {
+		return fmt.Sprintf("LOCKPROXY_TORTURE_SEED=%d LOCKPROXY_TORTURE_TIME=%v go -C integration/faults test -v -run TestTortureOfCopies .", r.Seed, 3*r.Length)
+	}
+	return fmt.Sprintf("make torture SEED=%d TIME=%v FAULTS=%s", r.Seed, r.Length, strings.Join(r.Kinds, ","))
 }
 
 // keep copies the journals of a run that failed.
@@ -181,6 +204,8 @@ func (r Run) counts(w *world, j *judge) map[string]int {
 	for _, n := range w.begun {
 		counts["faults"] += n
 	}
+	maps.Copy(counts, w.counted)
+	counts[leasesCopied] = j.outlasting(w.copied)
 	return counts
 }
 
@@ -311,9 +336,9 @@ func (w *world) awaitProgress() {
 	w.tb.Helper()
 	w.awaitVotes()
 	for i, p := range w.proxies {
-		for _, name := range names {
+		for _, name := range w.names {
 			w.await(fmt.Sprintf("%s can be had at proxy %d", name, i), func() error {
-				v, err := ask(p, "LOCK", name, "200ms", "WAIT", w.maxTTL.String())
+				v, err := ask(p, "LOCK", name, "200ms", "WAIT", w.out.String())
 				if err != nil || len(v.Elems) != 4 {
 					return fmt.Errorf("LOCK answered %v %w", v, err)
 				}
@@ -356,7 +381,7 @@ func (w *world) awaitNothing(i int, p *redistest.Proxy) {
 // await waits for as long as progress may take.
 func (w *world) await(what string, try func() error) {
 	w.tb.Helper()
-	deadline := time.Now().Add(progress + 4*w.maxTTL)
+	deadline := time.Now().Add(progress + 3*w.out + w.longest)
 	for {
 		err := try()
 		if err == nil {

@@ -160,6 +160,9 @@ func (w *worker) holdAll(all []*claim) bool {
 		if c.Session {
 			return w.keep(c)
 		}
+		if w.Copies {
+			return w.outlast(c)
+		}
 		w.sleep(w.upTo(c.TTL / 2))
 		return true
 	}

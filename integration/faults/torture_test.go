@@ -55,6 +55,22 @@ func TestTorture(t *testing.T) {
 	r.Do(t)
 }
 
+// TestTortureOfCopies: the same where nodes forget all the time and only what they copy from others lets them vote again, while
+// leases are longer than that.
+func TestTortureOfCopies(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one torture is enough")
+	}
+	r := Run{Seed: rand.Uint64(), Length: duration(t, timeVariable, 60*time.Second) / 3, Kinds: copyKinds, Nodes: 5, Pace: time.Second, Copies: true}
+	if s := os.Getenv(seedVariable); s != "" {
+		var err error
+		if r.Seed, err = strconv.ParseUint(s, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.Do(t)
+}
+
 // TestClockThatStepsForward: a lock node whose clock jumps ahead frees its locks early, and
 // two may have one. What is behind fences does not care.
 func TestClockThatStepsForward(t *testing.T) {

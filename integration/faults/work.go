@@ -67,7 +67,7 @@ func (w *worker) update(c *claim) bool {
 // lease, without looking at the clock afterwards: long enough that the next may have
 // changed what the lock protects.
 func (w *worker) think(c *claim) {
-	if w.chance(8) && !c.Session && !c.Open {
+	if w.chance(8) && !c.Session && !c.Open && !w.Copies {
 		w.sleep(c.TTL + w.upTo(500*time.Millisecond))
 	}
 	w.sleep(w.upTo(8 * time.Millisecond))

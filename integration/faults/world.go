@@ -27,7 +27,10 @@ type world struct {
 	tb       testing.TB
 	dir      string
 	seed     uint64
-	maxTTL   time.Duration
+	maxTTL   time.Duration // of the proxies
+	longest  time.Duration // lease of clients
+	out      time.Duration // see size
+	names    []string
 	upstream *redistest.Server
 	nodes    []*node
 	watched  *redistest.Sentinel // nil, or one more lock node
@@ -43,6 +46,9 @@ type world struct {
 	windows []window
 	failing map[fault]instant // what fails now, since when
 	begun   map[string]int    // faults, by kind
+	counted map[string]int    // what else happened
+	copied  []window          // from when a node lost its memory until it votes again
+	found   []string          // what is wrong, beside what the clients wrote down
 	events  int64
 }
 
@@ -62,7 +68,11 @@ var persistence = [][]string{
 // newWorld starts everything but the clients.
 func newWorld(tb testing.TB, r Run, s size) *world {
 	tb.Helper()
-	w := &world{tb: tb, dir: tb.TempDir(), seed: r.Seed, maxTTL: s.maxTTL, voters: s.nodes, upstream: redistest.Start(tb), begun: map[string]int{}, failing: map[fault]instant{}}
+	w := &world{tb: tb, dir: tb.TempDir(), seed: r.Seed, maxTTL: s.out, longest: s.out, out: s.out, names: names, voters: s.nodes,
+		upstream: redistest.Start(tb), begun: map[string]int{}, counted: map[string]int{}, failing: map[fault]instant{}}
+	if r.Copies {
+		w.maxTTL, w.longest, w.names = time.Hour, longestCopied, slices.Concat(names, moreNames)
+	}
 	j, err := openJournal(filepath.Join(w.dir, "harness"))
 	if err != nil {
 		tb.Fatal(err)
@@ -80,7 +90,7 @@ func newWorld(tb testing.TB, r Run, s size) *world {
 	}
 	var addrs []string
 	for i := range s.nodes {
-		w.nodes = append(w.nodes, w.startNode(i, lib, r.Kinds))
+		w.nodes = append(w.nodes, w.startNode(i, lib, r))
 		addrs = append(addrs, w.nodes[i].Addr())
 	}
 	if w.links, err = openLinks(s.proxies, addrs); err != nil {
@@ -92,18 +102,21 @@ func newWorld(tb testing.TB, r Run, s size) *world {
 		w.voters++
 	}
 	for p := range s.proxies {
-		w.proxies = append(w.proxies, w.startProxy(p, r.Args))
+		w.proxies = append(w.proxies, w.startProxy(p, slices.Concat(r.adopting(), r.Args)))
 	}
 	return w
 }
 
-func (w *world) startNode(i int, lib string, only []string) *node {
+func (w *world) startNode(i int, lib string, r Run) *node {
 	args := persistence[(i+int(w.seed%3))%len(persistence)]
+	if r.Copies { // see lose
+		args = nil
+	}
 	if lib == "" {
 		return &node{Server: redistest.Start(w.tb, args...)}
 	}
 	ppm := int64(0)
-	if slices.Contains(only, "drift") {
+	if slices.Contains(r.Kinds, "drift") {
 		random := w.random(i)
 		if ppm = 3000 + random.Int64N(1500); random.IntN(2) == 0 { // any two within 1 %
 			ppm = -ppm
@@ -114,7 +127,7 @@ func (w *world) startNode(i int, lib string, only []string) *node {
 		w.tb.Fatal(err)
 	}
 	w.tb.Cleanup(c.close) // after the server, which is started later
-	if slices.Contains(only, "skew") && i == w.random(-1).IntN(w.voters) {
+	if slices.Contains(r.Kinds, "skew") && i == w.random(-1).IntN(w.voters) {
 		c.step(3 * time.Second)
 	}
 	return &node{redistest.StartWith(w.tb, c.env, args...), c}
@@ -128,14 +141,14 @@ func (w *world) startProxy(p int, args []string) *redistest.Proxy {
 	if err != nil {
 		w.tb.Fatal(err)
 	}
-	all := []string{"--upstream", w.upstream.URL(), "--max-ttl", w.maxTTL.String()}
+	all := []string{"--upstream", w.upstream.URL(), "--max-ttl", w.maxTTL.String(), "--fence-retention", max(10*time.Minute, 2*w.maxTTL).String()}
 	for i, l := range w.links[p] {
 		all = append(all, "--lock-node", fmt.Sprintf("redis://%s?id=%d", l.tap.Addr(), i))
 	}
 	if w.watched != nil {
 		all = append(all, "--lock-node", w.watched.URL())
 	}
-	return redistest.StartServe(w.tb, addr, slices.Concat(all, adopting, args)...)
+	return redistest.StartServe(w.tb, addr, slices.Concat(all, args)...)
 }
 
 // A client is a process that locks and works, see RunClient.
@@ -145,13 +158,13 @@ type client struct {
 	stdin io.Closer
 }
 
-func (w *world) startClients(n int) {
+func (w *world) startClients(n int, r Run) {
 	var proxies []string
 	for _, p := range w.proxies {
 		proxies = append(proxies, p.Addr())
 	}
 	for id := range n {
-		c := &client{conf: clientConfig{Seed: w.seed, ID: id, Proxies: proxies, Names: names, MaxTTL: w.maxTTL}}
+		c := &client{conf: clientConfig{Seed: w.seed, ID: id, Proxies: proxies, Names: w.names, MaxTTL: w.longest, Copies: r.Copies}}
 		if err := w.startClient(c); err != nil {
 			w.tb.Fatal(err)
 		}
@@ -311,7 +324,7 @@ func (w *world) happen(f fault) error {
 	case failover:
 		_ = tell(w.watched.Sentinels[0].Addr(), "SENTINEL", "FAILOVER", redistest.MasterSet) // or the last one is not over
 	case "force":
-		w.force(names[int(f.at)%len(names)])
+		w.force(w.names[int(f.at)%len(w.names)])
 	case "step-back", stepForward:
 		w.step(f)
 	default:
