@@ -161,6 +161,9 @@ var drawing = []room{
 		theirs: []string{"golang.org/x/sys", "github.com/Shopify/toxiproxy/v2", "github.com/rs/zerolog", "github.com/anishathalye/porcupine"}},
 	{pkg: "integration/mutants",
 		ours: []string{"scripts"}}, // of which a mutant has its own
+	{pkg: "integration/bench",
+		ours:   []string{"integration/redistest", "scripts"}, // whose calls it looks for in SLOWLOG
+		theirs: []string{"golang.org/x/sync", "golang.org/x/sys"}},
 	{pkg: "integration/...",
 		ours:   []string{"integration/..."},
 		theirs: []string{"golang.org/x/sync", "golang.org/x/sys"}},

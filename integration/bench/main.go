@@ -44,6 +44,7 @@ var parts = []part{
 	{"permits", measurePermits},
 	{"contend", measureContend},
 	{"session", measureSessions},
+	{"copies", measureCopies},
 	{"adopted", measureAdopted},
 	{"idioms", measureIdioms},
 	{"unmatched", measureUnmatched},
