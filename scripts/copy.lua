@@ -3,7 +3,7 @@
 -- has no vote about them, until the holds that were copied are given back here, or end.
 --   ARGV[5..7]  what, the gen of this node, the id of the copy
 --         begin    no other copy is under way, or the other one has done nothing for 5 s. What the others hold is read after this
---         purge    [8] cursor of SCAN [9] pattern of all keys of locks: removes locks that are here, which are of the time before, as
+--         purge    [8] cursor of SCAN [9] pattern of the keys: removes locks that are here, which are of the time before, as
 --                  an older snapshot has them
 --         install  [8] the number of this part, from 1 on [9] how many values of requests follow: L or U and the TAG, value, ms left
 --                  of each; then for each name: it and its database, an owner, ms left, how many holds follow, and these

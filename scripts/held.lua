@@ -1,5 +1,5 @@
 -- held: looks through some keys for what a node that has forgotten has to know of them, see copy.
---   ARGV[5..7]  cursor of SCAN, pattern of all keys of locks, how many keys to look at
+--   ARGV[5..7]  cursor of SCAN, pattern of the keys, how many to look at
 --   {0}  a proxy that may count votes later than rounds has been heard within max-ttl
 --   {1, next cursor, gen or empty, largest fence, names, requests}  of the names that are held, or in doubt, each {name with its
 --         database, owner as a doubt has it, ms left, hold, hold ...}; of what is remembered of requests, see the prologue, each {L or U

@@ -96,7 +96,8 @@ func parseStep(m []rueidis.RedisMessage) (v voters.Vote, err error) {
 	return v, err
 }
 
-func (o *oneCopy) pattern() string { return nodekeys.Literal(o.set.Opts.Prefix) + "*" }
+// pattern is for the keys of locks, readings, doubts and requests, but not for those of fences, which are as many.
+func (o *oneCopy) pattern() string { return nodekeys.Literal(o.set.Opts.Prefix) + "[lrdn]*" }
 
 // purge removes the locks that are on the node, which come from an older snapshot.
 func (o *oneCopy) purge(ctx context.Context) error {

@@ -445,11 +445,14 @@ func (n *simNode) hdel(a []string) any {
 	return removed
 }
 
-// matching are the keys that match a pattern that ends in an asterisk and has no other.
+// matching are the keys that match a pattern that ends in an asterisk and has no other; before that may be a set of letters.
 func (n *simNode) matching(pattern string) []any {
 	out := []any{}
+	prefix, letters, _ := strings.Cut(strings.TrimSuffix(pattern, "*"), "[")
+	letters = strings.TrimSuffix(letters, "]")
 	for _, name := range slices.Sorted(maps.Keys(n.keys)) {
-		if strings.HasPrefix(name, strings.TrimSuffix(pattern, "*")) && n.key(name) != nil {
+		tail, ours := strings.CutPrefix(name, prefix)
+		if ours && (letters == "" || tail != "" && strings.ContainsRune(letters, rune(tail[0]))) && n.key(name) != nil {
 			out = append(out, name)
 		}
 	}
