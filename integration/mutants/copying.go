@@ -8,14 +8,14 @@ var Copying = []Mutant{
 		Profile: "copies",
 		Rare:    true,
 		Units:   Units{"backends/locks/quorum", "TestRounds_OldOnes"},
-		Edits:   []Edit{{"backends/locks/voters/round.go", "	if r.clock()-r.began < RoundLimit {", "	if true {"}},
+		Edits:   []Edit{{"backends/locks/voters/round.go", "	if r.clock()-r.began < r.limit {", "	if true {"}},
 	},
 	{
 		Name:   "slow-grants-count",
 		Breaks: "so does a LOCK of several rounds",
 		Rare:   true,
 		Units:  Units{"backends/locks/quorum", "TestRounds_OldOnes"},
-		Edits:  []Edit{{"backends/locks/quorum/acquire.go", " || now-a.began >= voters.RoundLimit", ""}},
+		Edits:  []Edit{{"backends/locks/quorum/acquire.go", " || now-a.began >= s.set.Opts.RoundLimit", ""}},
 	},
 	{
 		Name:   "copy-at-once",

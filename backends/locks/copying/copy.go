@@ -29,6 +29,7 @@ type oneCopy struct {
 	gen, id string
 
 	mu       sync.Mutex
+	complete bool                 // enough was read: nothing is added any more
 	names    map[string]*heldName // by database and name
 	requests map[string]request   // by L or U and the tag
 	floor    int64
@@ -186,6 +187,9 @@ func (o *oneCopy) readOthers(ctx context.Context) error {
 			read++
 		}
 	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.complete = true
 	return nil
 }
 
@@ -217,6 +221,9 @@ func (o *oneCopy) readNode(ctx context.Context, i int) error {
 func (o *oneCopy) add(p *page) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.complete {
+		return
+	}
 	o.floor = max(o.floor, p.floor)
 	for _, h := range p.holdings {
 		held := o.names[h.name]

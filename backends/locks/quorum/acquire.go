@@ -252,7 +252,7 @@ func (s *Store) conclude(ctx context.Context, a *acquisition, votes []voters.Vot
 	s.forgetReleased(ctx, a, t)
 	now := s.Now()
 	validity := t.Rest - (now - a.began) - locks.Drift(t.Rest)
-	if validity <= 0 || now-a.began >= voters.RoundLimit {
+	if validity <= 0 || now-a.began >= s.set.Opts.RoundLimit {
 		s.undoAll(a)
 		return g, voters.EndLate, s.lateError(a, votes)
 	}

@@ -82,6 +82,7 @@ type testOptions struct {
 	Nodes                                        []*backends.Server
 	MinTTL, MaxTTL, NodeTimeout, Retention, Skew time.Duration
 	MaxHold, SessionGrace, MaxWait               time.Duration
+	RoundLimit                                   time.Duration
 	MaxWaiters, ReplicaAcks, Rounds, Memory      int
 	Prefix, Bootstrap, RestartGrace              string
 	OnDemand, Foster                             bool
@@ -94,12 +95,15 @@ type testOptions struct {
 func (o testOptions) voters() voters.Options {
 	return voters.Options{
 		Nodes: o.Nodes, MaxTTL: o.MaxTTL, NodeTimeout: o.NodeTimeout, Retention: o.Retention, Skew: o.Skew, Prefix: o.Prefix,
-		Bootstrap: o.Bootstrap, OnDemand: o.OnDemand, RestartGrace: o.RestartGrace, ReplicaAcks: o.ReplicaAcks, Rounds: o.Rounds,
+		RoundLimit: o.RoundLimit, Bootstrap: o.Bootstrap, OnDemand: o.OnDemand, RestartGrace: o.RestartGrace, ReplicaAcks: o.ReplicaAcks, Rounds: o.Rounds,
 		Log: o.Log, Tune: o.Tune, Now: o.now, Random: o.random,
 	}
 }
 
 func newProxy(o testOptions) (*proxy, error) {
+	if o.RoundLimit == 0 && o.NodeTimeout == patient && o.MaxTTL < time.Hour { // else a node that forgot copies
+		o.RoundLimit = 4 * patient
+	}
 	st, err := New(Options{Options: o.voters(), Memory: o.Memory})
 	if err != nil {
 		return nil, err

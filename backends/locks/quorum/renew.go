@@ -133,7 +133,7 @@ func (s *Store) renewal(ctx context.Context, h locks.Holder, ttl time.Duration, 
 	case result != tally.Applied:
 	case now >= g.until() || now >= until:
 		result = tally.Lost
-	case now-began >= voters.RoundLimit:
+	case now-began >= s.set.Opts.RoundLimit:
 		result = tally.Undecided
 	}
 	if how == grows && !tally.Noted(votes) {

@@ -17,9 +17,6 @@ import (
 // maxQuorumTimeout is how long a round waits by default until a quorum has answered.
 const maxQuorumTimeout = 200 * time.Millisecond
 
-// maxNodeTimeout is the longest NodeTimeout: from RoundLimit on the votes are worth nothing.
-const maxNodeTimeout = RoundLimit * 3 / 4
-
 // How a set of nodes without any node record begins.
 const (
 	BootstrapAuto   = "auto"   // taken for new as soon as every node answers
@@ -54,8 +51,9 @@ type Options struct {
 	Log  *slog.Logger                // transitions of nodes; default slog.Default()
 	Tune func(*rueidis.ClientOption) // may change how nodes are dialled; default nil
 
-	Now    func() time.Duration // tests: the clock; default SinceStart
-	Random locks.RandSource     // for tests: where random values come from; default: values that cannot be guessed
+	Now        func() time.Duration // tests: the clock; default SinceStart
+	RoundLimit time.Duration        // tests in which no node copies, on a busy machine: default RoundLimit
+	Random     locks.RandSource     // for tests: where random values come from; default: values that cannot be guessed
 }
 
 // withDefaults fills in what is zero and reports every fault at once.
@@ -67,6 +65,7 @@ func (o Options) withDefaults() (Options, error) {
 	o.Bootstrap = cmp.Or(o.Bootstrap, BootstrapAuto)
 	o.RestartGrace = cmp.Or(o.RestartGrace, GraceAvailable)
 	o.Rounds = cmp.Or(o.Rounds, 32)
+	o.RoundLimit = cmp.Or(o.RoundLimit, RoundLimit)
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
@@ -130,7 +129,7 @@ func graceOf(nodes int, grace string) string {
 // machine is slow, and to wait longer delays nothing but an error: so by default Quorum is longer.
 func (o *Options) Timeouts(ttl time.Duration) Timeouts {
 	if o.NodeTimeout > 0 {
-		longest := min(o.NodeTimeout, maxNodeTimeout)
+		longest := min(o.NodeTimeout, o.RoundLimit*3/4) // from the limit on the votes are worth nothing
 		return Timeouts{Node: longest, Quorum: longest}
 	}
 	node := min(max(ttl/200, 5*time.Millisecond), 50*time.Millisecond)

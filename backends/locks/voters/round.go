@@ -17,6 +17,7 @@ const RoundLimit = 3 * time.Second
 type Round struct {
 	question Question
 	began    time.Duration
+	limit    time.Duration // Options.RoundLimit
 	clock    func() time.Duration
 	enough   func([]Vote) bool // pure: do these votes, in the order of the nodes, decide the question?
 
@@ -30,8 +31,8 @@ type Round struct {
 	done      chan struct{}
 }
 
-func newRound(nodes int, q Question, clock func() time.Duration, enough func([]Vote) bool) *Round {
-	return &Round{question: q, began: clock(), clock: clock, enough: enough, votes: make([]Vote, nodes), done: make(chan struct{})}
+func newRound(nodes int, q Question, limit time.Duration, clock func() time.Duration, enough func([]Vote) bool) *Round {
+	return &Round{question: q, began: clock(), limit: limit, clock: clock, enough: enough, votes: make([]Vote, nodes), done: make(chan struct{})}
 }
 
 // deliver takes node i's vote.
@@ -100,7 +101,7 @@ func (r *Round) stillOpen() bool {
 
 // dropOldLocked takes the votes away if the round is over RoundLimit old.
 func (r *Round) dropOldLocked() {
-	if r.clock()-r.began < RoundLimit {
+	if r.clock()-r.began < r.limit {
 		return
 	}
 	for i := range r.votes {

@@ -229,7 +229,7 @@ func (s *Set) Ask(q Question, j ScriptCall, enough func([]Vote) bool) *Round {
 // Begin makes a round, for calls that are given to every node.
 func (s *Set) Begin(q Question, enough func([]Vote) bool) *Round {
 	s.rounds.asked.Add(1)
-	return newRound(len(s.Members), q, s.Clock, enough)
+	return newRound(len(s.Members), q, s.Opts.RoundLimit, s.Clock, enough)
 }
 
 // AskEach asks every node a question of its own, or none where that is nil.
