@@ -249,7 +249,7 @@ func TestNotify_CutsWhileSessionsHaveLocks(t *testing.T) {
 	}
 	lock(t, s, "other", "alice", time.Minute)
 	c := newClient(s)
-	c.lock(t, "job", "alice", 2*time.Second, 0)
+	c.lock(t, "job", "alice", 30*time.Second, 0)
 	hearsCuts(t, s)
 	time.Sleep(idleSubscription + 2*eachProbe)
 	if n := listening(); n != len(nodes) {
