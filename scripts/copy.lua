@@ -5,9 +5,10 @@
 --         begin    no other copy is under way, or the other one has done nothing for 5 s. What the others hold is read after this
 --         purge    [8] cursor of SCAN [9] pattern of the keys: removes locks that are here, which are of the time before, as
 --                  an older snapshot has them
---         install  [8] the number of this part, from 1 on [9] how many values of requests follow: L or U and the TAG, value, ms left
---                  of each; then for each name: it and its database, an owner, ms left, how many holds follow, and these
---         commit   [8] how many parts there were [9] the largest fence of those that were read
+--         install  [8] the number of this part, from 1 on [9] the longest max-ttl of those that were read [10] how many values of
+--                  requests follow: L or U and the TAG, value, ms left of each; then for each name: it and its database, an owner,
+--                  ms left, how many holds follow, and these
+--         commit   [8] how many parts there were [9] as above [10] the largest fence of those that were read
 --   {1, largest fence, max-ttl}  the node votes     {1, next cursor}  of purge     {1}  done     {0, ms}  another copy is under way, for
 --       so many ms at least     else its refusal, also if it has another gen
 -- Repeating any of these changes nothing. A copy that stopped is begun anew by any proxy.
@@ -37,10 +38,15 @@ end
 
 local part, parts = tonumber(ARGV[8]), tonumber(record[4])
 if record[3] ~= '1' then return {0, 0} end
+local longest = tonumber(ARGV[9])
+if longest > maxttl then -- a lease that is copied may last longer than those of the proxies that this node has heard of since
+  redis.call('HSET', KEYS[3], 'ttl', longest, 'm' .. int(longest) .. ' others', now)
+  maxttl = longest
+end
 if what == 'install' then
   if part ~= parts and part ~= parts + 1 then return {0, 0} end
-  local at = 10
-  for _ = 1, tonumber(ARGV[9]) do
+  local at = 11
+  for _ = 1, tonumber(ARGV[10]) do
     redis.call('SET', KEYS[3] .. ':' .. ARGV[at], ARGV[at + 1], 'PX', ARGV[at + 2], 'NX')
     at = at + 3
   end
@@ -57,7 +63,7 @@ if what == 'install' then
   return {1}
 end
 if part ~= parts then return {0, 0} end
-local at = math.max(tonumber(ARGV[9]), largest, floor)
+local at = math.max(tonumber(ARGV[10]), largest, floor)
 redis.call('HSET', KEYS[3], 'floor', int(at), 'g', int(at), 'copied', int(at), 'sync', '1', 'until', '0')
 redis.call('HDEL', KEYS[3], 'copy', 'heard', 'purged', 'parts')
 return {1, at, maxttl}

@@ -1,7 +1,7 @@
 -- held: looks through some keys for what a node that has forgotten has to know of them, see copy.
 --   ARGV[5..7]  cursor of SCAN, pattern of the keys, how many to look at
 --   {0}  a proxy that may count votes later than rounds has been heard within max-ttl
---   {1, next cursor, gen or empty, largest fence, names, requests}  of the names that are held, or in doubt, each {name with its
+--   {1, next cursor, gen or empty, largest fence, names, requests, max-ttl}  of the names that are held, or in doubt, each {name with its
 --         database, owner as a doubt has it, ms left, hold, hold ...}; of what is remembered of requests, see the prologue, each {L or U
 --         and the TAG, value, ms left}
 -- It writes nothing, and is about no lock: KEYS[1] and KEYS[2] are not used.
@@ -36,4 +36,4 @@ for _, key in ipairs(page[2]) do
     requests[#requests + 1] = {name, redis.call('GET', key), redis.call('PTTL', key)}
   end
 end
-return {1, page[1], rec[10] or '', int(math.max(largest, floor)), names, requests}
+return {1, page[1], rec[10] or '', int(math.max(largest, floor)), names, requests, maxttl}

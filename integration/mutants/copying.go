@@ -87,11 +87,18 @@ var Copying = []Mutant{
 		Edits:  []Edit{{"scripts/held.lua", "elseif kind == 'node' and", "elseif false and"}},
 	},
 	{
+		Name:   "copy-forgets-the-longest-lease",
+		Breaks: "nor does it end earlier since the proxies that are left have shorter leases",
+		Rare:   true,
+		Units:  Units{"backends/locks/quorum", "TestCopy_ByAProxyWithASmallerMaxTTL"},
+		Edits:  []Edit{{"scripts/copy.lua", "if longest > maxttl then", "if false then"}},
+	},
+	{
 		Name:   "copy-without-a-floor",
 		Breaks: "a node that votes after a copy issues no fence that it may have forgotten",
 		Rare:   true,
 		Units:  Units{"backends/locks/quorum", "TestCopyScript_Steps"},
-		Edits:  []Edit{{"scripts/copy.lua", "math.max(tonumber(ARGV[9]), largest, floor)", "math.max(largest, floor)"}},
+		Edits:  []Edit{{"scripts/copy.lua", "math.max(tonumber(ARGV[10]), largest, floor)", "math.max(largest, floor)"}},
 	},
 	{
 		Name:   "copy-for-another-loss",

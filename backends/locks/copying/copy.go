@@ -33,6 +33,7 @@ type oneCopy struct {
 	names    map[string]*heldName // by database and name
 	requests map[string]request   // by L or U and the tag
 	floor    int64
+	maxTTL   int64 // ms
 }
 
 // A heldName is a name that may be held.
@@ -63,7 +64,7 @@ func (o *oneCopy) run(ctx context.Context) (names int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	return len(o.names), o.step(ctx, "commit", strconv.Itoa(parts), strconv.FormatInt(o.floor, 10))
+	return len(o.names), o.step(ctx, "commit", strconv.Itoa(parts), strconv.FormatInt(o.maxTTL, 10), strconv.FormatInt(o.floor, 10))
 }
 
 // step has the node do one thing that may be repeated.
@@ -125,7 +126,7 @@ func (o *oneCopy) install(ctx context.Context) (parts int, err error) {
 			return nil
 		}
 		parts++
-		args := append(append([]string{strconv.Itoa(parts), strconv.Itoa(n)}, requests...), names...)
+		args := append(append([]string{strconv.Itoa(parts), strconv.FormatInt(o.maxTTL, 10), strconv.Itoa(n)}, requests...), names...)
 		requests, names, n = nil, nil, 0
 		return o.step(ctx, "install", args...)
 	}
@@ -224,7 +225,7 @@ func (o *oneCopy) add(p *page) {
 	if o.complete {
 		return
 	}
-	o.floor = max(o.floor, p.floor)
+	o.floor, o.maxTTL = max(o.floor, p.floor), max(o.maxTTL, p.maxTTL)
 	for _, h := range p.holdings {
 		held := o.names[h.name]
 		if held == nil {
@@ -256,6 +257,7 @@ func (h *heldName) add(owner, id string) {
 type page struct {
 	next, gen string
 	floor     int64
+	maxTTL    int64 // ms
 	holdings  []holding
 	requests  map[string]request
 }
@@ -271,17 +273,18 @@ func (p *page) parse(m []rueidis.RedisMessage) (v voters.Vote, err error) {
 	if code, err := m[0].AsInt64(); err != nil || code == 0 {
 		return voters.Vote{Kind: voters.No, Err: errOlder}, err
 	}
-	if len(m) < 6 {
+	if len(m) < 7 {
 		return v, errors.New("no page of holds")
 	}
 	*p = page{requests: map[string]request{}}
 	names, err1 := m[4].ToArray()
 	requests, err2 := m[5].ToArray()
 	floor, err3 := m[3].AsInt64()
-	if err := errors.Join(err1, err2, err3, voters.ReadText(m[1], &p.next), voters.ReadText(m[2], &p.gen), voters.CheckFence(floor)); err != nil {
+	maxTTL, err4 := m[6].AsInt64()
+	if err := errors.Join(err1, err2, err3, err4, voters.ReadText(m[1], &p.next), voters.ReadText(m[2], &p.gen), voters.CheckFence(floor)); err != nil {
 		return v, err
 	}
-	p.floor = floor
+	p.floor, p.maxTTL = floor, maxTTL
 	for _, n := range names {
 		all, err := texts(n, 4)
 		if err != nil {

@@ -226,6 +226,32 @@ func TestCopy_TwoOfFive(t *testing.T) {
 	eventually(t, time.Minute, "no node is in doubt", func() bool { return inDoubt(t, nodes[0])+inDoubt(t, nodes[1]) == "" })
 }
 
+// TestCopy_ByAProxyWithASmallerMaxTTL: leases that are longer than those of the proxy that copies are in doubt to their ends.
+func TestCopy_ByAProxyWithASmallerMaxTTL(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartNodes(t, 3)
+	p1, err := newProxy(longLeases(t, nodes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock(t, p1, "job", "alice", 40*time.Minute)
+	if err := p1.Store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	o := longLeases(t, nodes)
+	o.MaxTTL, o.RoundLimit = 20*time.Second, voters.RoundLimit
+	p2 := serve(t, o)
+	allVote(t, p2)
+	nodes[0].Do(t, "FLUSHALL")
+	copied(t, p2, nodes[0])
+	if a, err := p2.Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: "bob", TTL: time.Second}); err != nil || a.Granted {
+		t.Errorf("%+v, %v", a, err)
+	}
+	if left := nodes[0].Do(t, "PTTL", "lockproxy:doubt:0:job").Int(); left < 30*60_000 {
+		t.Errorf("the node is in doubt for %d ms more", left)
+	}
+}
+
 // A copyScript calls scripts on a node that has forgotten.
 type copyScript struct {
 	*testing.T
@@ -323,12 +349,12 @@ func (c *copyScript) copy(gen string, floor int64, holds ...string) {
 	c.forget(gen, 4*time.Second)
 	c.step("begin", "1", "begin", gen, "a")
 	c.purge(gen, "a")
-	part := []string{"install", gen, "a", "1", "0"}
+	part := []string{"install", gen, "a", "1", "1000", "0"}
 	for _, hold := range holds {
 		part = append(part, "0:"+strings.TrimPrefix(hold, "hold-"), "walice", "600000", "1", hold)
 	}
 	c.step("install", "1", part...)
-	c.step("commit", "1 ", "commit", gen, "a", "1", strconv.FormatInt(floor, 10))
+	c.step("commit", "1 ", "commit", gen, "a", "1", "1000", strconv.FormatInt(floor, 10))
 }
 
 // TestCopy_NotOfTwo: where no quorum is left without the node that forgot, nothing is copied, and it sits out max-ttl.
@@ -361,8 +387,8 @@ func TestCopyScript_Steps(t *testing.T) {
 	c.step("begin of another loss", "-2 ", "begin", "early", "a")
 	c.step("begin", "1", "begin", "loss", "a")
 	c.step("begin by another", "0 ", "begin", "loss", "b")
-	c.step("install before the purge", "0 ", "install", "loss", "a", "1", "0")
-	c.step("commit before the purge", "0 ", "commit", "loss", "a", "0", "5")
+	c.step("install before the purge", "0 ", "install", "loss", "a", "1", "0", "0")
+	c.step("commit before the purge", "0 ", "commit", "loss", "a", "0", "0", "5")
 	c.step("purge by another", "0 ", "purge", "loss", "b", "0", "lockproxy:*")
 	c.give("UNLOCK of what an older snapshot has", "-2 ", "freed", 7, "hold-4")
 	c.purge("loss", "a")
@@ -370,16 +396,16 @@ func TestCopyScript_Steps(t *testing.T) {
 		t.Error("a lock of an older snapshot is still there")
 	}
 	c.give("UNLOCK of what was forgotten", "-2 ", "back", 7, "hold-1")
-	part := []string{"install", "loss", "a", "1", "1", "LTAG", "9", "60000", "0:back", "walice", "60000", "1", "hold-1", "0:freed", "walice", "60000", "1", "hold-4",
+	part := []string{"install", "loss", "a", "1", "0", "1", "LTAG", "9", "60000", "0:back", "walice", "60000", "1", "hold-1", "0:freed", "walice", "60000", "1", "hold-4",
 		"0:kept", "walice", "600000", "2", "hold-2", "hold-3", "0:kept", "walice", "1000", "1", "hold-3"}
-	c.step("part 2 before 1", "0 ", "install", "loss", "a", "2", "0")
+	c.step("part 2 before 1", "0 ", "install", "loss", "a", "2", "0", "0")
 	c.step("install", "1", part...)
 	c.step("install again", "1", part...)
-	c.step("commit of too few parts", "0 ", "commit", "loss", "a", "0", "5")
+	c.step("commit of too few parts", "0 ", "commit", "loss", "a", "0", "0", "5")
 	floor := strconv.FormatInt(c.fence(1000), 10)
-	c.step("commit", "1 "+floor, "commit", "loss", "a", "1", floor)
-	c.step("commit again", "1 "+floor, "commit", "loss", "a", "1", floor)
-	c.step("install after it", "1 "+floor, "install", "loss", "a", "2", "0", "0:late", "walice", "60000", "1", "x")
+	c.step("commit", "1 "+floor, "commit", "loss", "a", "1", "0", floor)
+	c.step("commit again", "1 "+floor, "commit", "loss", "a", "1", "0", floor)
+	c.step("install after it", "1 "+floor, "install", "loss", "a", "2", "0", "0", "0:late", "walice", "60000", "1", "x")
 	if d := inDoubt(t, c.n); d != "kept" {
 		t.Errorf("the node is in doubt about %q", d)
 	}
