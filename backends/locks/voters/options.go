@@ -129,7 +129,7 @@ func graceOf(nodes int, grace string) string {
 // machine is slow, and to wait longer delays nothing but an error: so by default Quorum is longer.
 func (o *Options) Timeouts(ttl time.Duration) Timeouts {
 	if o.NodeTimeout > 0 {
-		longest := min(o.NodeTimeout, o.RoundLimit*3/4) // from the limit on the votes are worth nothing
+		longest := min(o.NodeTimeout, cmp.Or(o.RoundLimit, RoundLimit)*3/4) // from the limit on the votes are worth nothing
 		return Timeouts{Node: longest, Quorum: longest}
 	}
 	node := min(max(ttl/200, 5*time.Millisecond), 50*time.Millisecond)
