@@ -74,11 +74,11 @@ func (w *worker) askFence(e *Event, l *line, end instant) bool {
 	return true
 }
 
-// refusedAs reports whether a command was refused for what the lock is that somebody else has: it would have replaced one that
-// it may not replace, or taken the end from a hash.
+// refusedAs reports whether a command was refused for what the lock is that somebody else has, or that others read: it would have
+// replaced one that it may not replace, or taken the end from a hash.
 func refusedAs(v redistest.Value) bool {
 	return strings.HasPrefix(v.Text, "ADOPTREFUSED ") &&
-		(strings.Contains(v.Text, "taken with LOCK") || strings.Contains(v.Text, "set as=full") || strings.Contains(v.Text, "a hash that has no end"))
+		(strings.Contains(v.Text, "taken with LOCK") || strings.Contains(v.Text, "set as=full") || strings.Contains(v.Text, "a read/write lock") || strings.Contains(v.Text, "a hash that has no end"))
 }
 
 // mayLack reports whether somebody may have taken a lock from its owner by the end of an event.
