@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/tally"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 )
 
@@ -105,16 +105,6 @@ func upTo(votes []voters.Vote, fence int64) []voters.Vote {
 	return votes
 }
 
-// longestRest is what is left of the owner's lease by the node that has it for longest.
-func longestRest(votes []voters.Vote, owner string) (longest time.Duration) {
-	for i := range votes {
-		if v := &votes[i]; v.Kind == voters.Yes && v.Owner == owner {
-			longest = max(longest, v.Rest)
-		}
-	}
-	return longest
-}
-
 // force releases the holds that a read showed. done reports that a quorum has none any more; else the owner may
 // have re-entered since the read.
 //
@@ -140,7 +130,8 @@ func (s *Store) force(ctx context.Context, h locks.Holder, votes []voters.Vote) 
 	s.grants.forgetGrant(h, fence)
 	s.host.Keepalive.Lose(h, fence, locks.LossForced, "it was taken away by an operator")
 	holds := everyHold(votes, h.Owner)
-	j := s.releaseCall(s.set.RedisKeys(h.Key), h.Owner, grant{fence: fence}, longestRest(votes, h.Owner), "force", "", holds[:min(len(holds), forceHolds)], nil)
+	longest := tally.QthRest(votes, 1, func(v *voters.Vote) bool { return v.Kind == voters.Yes && v.Owner == h.Owner })
+	j := s.releaseCall(s.set.RedisKeys(h.Key), h.Owner, grant{fence: fence}, longest, "force", "", holds[:min(len(holds), forceHolds)], nil)
 	round := s.set.Ask(voters.AskRelease, j, func(v []voters.Vote) bool { return leftNothing(v, h.Owner) >= s.set.Quorum })
 	s.host.Lines.Wake(h.Whole())
 	err = round.Wait(ctx, limits)
