@@ -18,7 +18,7 @@ local function record(key, name, kind)
     if #all[i] > 1 and ending(all[i + 1]) > now then live_holds[#live_holds + 1] = all[i] end
   end
   local left = math.min(tonumber(h.e or '0') - now, maxttl)
-  if left > 0 and #live_holds > 0 then names[#names + 1] = {name, kind .. h.o, left, unpack(live_holds)} end
+  if left > 0 and #live_holds > 0 then names[#names + 1] = {name, kind .. h.o, int(left), unpack(live_holds)} end
 end
 
 for _, key in ipairs(page[2]) do
@@ -31,9 +31,9 @@ for _, key in ipairs(page[2]) do
     record(key, db .. ':' .. string.sub(rest, 1, length), 'r')
   elseif kind == 'doubt' then
     local left, all = redis.call('PTTL', key), redis.call('HGETALL', key)
-    for i = 1, #all, 2 do names[#names + 1] = {name, all[i + 1], math.min(left, maxttl), all[i]} end
+    for i = 1, #all, 2 do names[#names + 1] = {name, all[i + 1], int(math.min(left, maxttl)), all[i]} end
   elseif kind == 'node' and (string.sub(name, 1, 1) == 'L' or string.sub(name, 1, 1) == 'U') then
-    requests[#requests + 1] = {name, redis.call('GET', key), redis.call('PTTL', key)}
+    requests[#requests + 1] = {name, redis.call('GET', key), int(redis.call('PTTL', key))}
   end
 end
 return {1, page[1], rec[10] or '', int(math.max(largest, floor)), names, requests, maxttl}

@@ -234,7 +234,9 @@ func (o *oneCopy) add(p *page) {
 		}
 		held.left = max(held.left, h.left)
 		for _, id := range h.holds {
-			held.add(h.owner, id)
+			if !slices.Contains(held.holds[h.owner], id) {
+				held.holds[h.owner] = append(held.holds[h.owner], id)
+			}
 		}
 	}
 	for name, r := range p.requests {
@@ -242,15 +244,6 @@ func (o *oneCopy) add(p *page) {
 			o.requests[name] = r
 		}
 	}
-}
-
-func (h *heldName) add(owner, id string) {
-	for _, known := range h.holds[owner] {
-		if known == id {
-			return
-		}
-	}
-	h.holds[owner] = append(h.holds[owner], id)
 }
 
 // A page is one answer of held.
@@ -286,22 +279,14 @@ func (p *page) parse(m []rueidis.RedisMessage) (v voters.Vote, err error) {
 	}
 	p.floor, p.maxTTL = floor, maxTTL
 	for _, n := range names {
-		all, err := texts(n, 4)
-		if err != nil {
-			return v, err
-		}
-		left, err := strconv.ParseInt(all[2], 10, 64)
+		all, left, err := item(n, 4)
 		if err != nil {
 			return v, err
 		}
 		p.holdings = append(p.holdings, holding{all[0], all[1], left, all[3:]})
 	}
 	for _, r := range requests {
-		all, err := texts(r, 3)
-		if err != nil {
-			return v, err
-		}
-		left, err := strconv.ParseInt(all[2], 10, 64)
+		all, left, err := item(r, 3)
 		if err != nil {
 			return v, err
 		}
@@ -310,23 +295,13 @@ func (p *page) parse(m []rueidis.RedisMessage) (v voters.Vote, err error) {
 	return voters.Vote{Kind: voters.Yes}, nil
 }
 
-// texts reads an array of at least n texts and numbers.
-func texts(m rueidis.RedisMessage, n int) ([]string, error) {
-	items, err := m.ToArray()
-	if err != nil {
-		return nil, err
+// item reads an item of a page: at least so many texts, of which the third is how many ms are left.
+func item(m rueidis.RedisMessage, least int) (all []string, left int64, err error) {
+	if all, err = m.AsStrSlice(); err == nil && len(all) < least {
+		err = errors.New("an item of a page is too short")
 	}
-	if len(items) < n {
-		return nil, errors.New("an item of a page is too short")
+	if err == nil {
+		left, err = strconv.ParseInt(all[2], 10, 64)
 	}
-	all := make([]string, len(items))
-	for i := range items {
-		if items[i].IsInt64() {
-			number, _ := items[i].AsInt64()
-			all[i] = strconv.FormatInt(number, 10)
-		} else if err := voters.ReadText(items[i], &all[i]); err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
+	return all, left, err
 }

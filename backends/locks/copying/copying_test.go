@@ -29,7 +29,7 @@ func TestDue_WaitsByItsOwnClock(t *testing.T) {
 		return next.Node, wait
 	}
 	at := func(node int, gen string, may bool, in time.Duration) voters.Forgotten {
-		return voters.Forgotten{Node: node, Gen: gen, Copy: voters.Copy{May: may, At: in}}
+		return voters.Forgotten{Node: node, Gen: gen, May: may, At: in}
 	}
 	for _, step := range []struct {
 		what      string

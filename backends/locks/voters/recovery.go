@@ -44,15 +44,10 @@ type recovery struct {
 
 // A Forgotten is a node in quarantine.
 type Forgotten struct {
-	Node int    // index in Members
-	Gen  string // names the loss of its memory
-	Copy        // what the node says of a copy, which ends the quarantine: see package copying
-}
-
-// A Copy is when a node may have one, on Set.Clock, if it may.
-type Copy struct {
-	May bool
-	At  time.Duration
+	Node int           // index in Members
+	Gen  string        // names the loss of its memory
+	May  bool          // a copy may end the quarantine: see package copying
+	At   time.Duration // when that may begin by the node's word, on Set.Clock
 }
 
 // Forgotten are the nodes in quarantine, by the last probe. A value on changed says that there may be others now; one caller gets it.
@@ -74,7 +69,7 @@ func (s *Set) noteForgottenLocked(votes []Vote) {
 	s.recovery.forgot = nil
 	for i := range votes {
 		if v := &votes[i]; v.Code == Quarantined && v.Gen != "" {
-			s.recovery.forgot = append(s.recovery.forgot, Forgotten{i, v.Gen, Copy{s.mayCopy(v), now + millis(v.copyIn)}})
+			s.recovery.forgot = append(s.recovery.forgot, Forgotten{i, v.Gen, s.mayCopy(v), now + millis(v.copyIn)})
 		}
 	}
 	if before+len(s.recovery.forgot) > 0 {
