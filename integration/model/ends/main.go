@@ -38,7 +38,7 @@ func (c *Config) search(limit int) explore.Result {
 	return explore.Search(explore.Model[state, step]{
 		Initial:   c.initial(),
 		Canonical: c.canonical,
-		Next:      func(s *state, out func(state, step, string)) { c.successors(s, out) },
+		Next:      c.successors,
 		Describe:  describe,
 		Count: func(by step) string {
 			switch by.what {

@@ -2,7 +2,7 @@ package main
 
 import "slices"
 
-type emit func(t state, by step, broken string)
+type emit = func(t state, by step, broken string)
 
 // What is counted; without any a search proves nothing.
 const (

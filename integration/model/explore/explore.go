@@ -26,6 +26,16 @@ type Model[S, L any] struct {
 	Count func(L) string
 }
 
+// StepAndState is a Model.Describe that tells the step, and the state that describe describes.
+func StepAndState[S, L any](describe func(*S) string) func(*S, *L) string {
+	return func(s *S, by *L) string {
+		if by == nil {
+			return "start: " + describe(s)
+		}
+		return fmt.Sprintf("%v: %s", by, describe(s))
+	}
+}
+
 // A Result is what a search found.
 type Result struct {
 	States, Transitions, Depth int

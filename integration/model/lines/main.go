@@ -350,7 +350,7 @@ func (c *Config) search(limit int) explore.Result {
 	return explore.Search(explore.Model[state, step]{
 		Initial:   []state{c.initial()},
 		Canonical: canonical,
-		Next:      func(s *state, out func(state, step, string)) { c.successors(s, out) },
+		Next:      c.successors,
 		Describe:  c.describe,
 		Count:     func(by step) string { return by.what },
 	}, limit)

@@ -136,7 +136,7 @@ func (s *state) broken() string {
 	return ""
 }
 
-type emit func(t state, by step, broken string)
+type emit = func(t state, by step, broken string)
 
 func (c *Config) successors(s *state, out emit) {
 	emit := func(t state, what string, k, r int, broken string) {
@@ -440,7 +440,7 @@ func (c *Config) search(limit int) explore.Result {
 	return explore.Search(explore.Model[state, step]{
 		Initial:   c.initial(),
 		Canonical: canonical,
-		Next:      func(s *state, out func(state, step, string)) { c.successors(s, out) },
+		Next:      c.successors,
 		Describe: func(s *state, by *step) string {
 			if by == nil {
 				return fmt.Sprintf("start: %+v", s.n)

@@ -29,13 +29,8 @@ func (c *Config) search(limit int) explore.Result {
 	return explore.Search(explore.Model[state, step]{
 		Initial:   c.initial(),
 		Canonical: c.canonical,
-		Next:      func(s *state, out func(state, step, string)) { c.successors(s, out) },
-		Describe: func(s *state, by *step) string {
-			if by == nil {
-				return fmt.Sprint("start: ", c.describe(s))
-			}
-			return fmt.Sprintf("%v: %v", by, c.describe(s))
-		},
-		Count: func(by step) string { return by.what },
+		Next:      c.successors,
+		Describe:  explore.StepAndState[state, step](c.describe),
+		Count:     func(by step) string { return by.what },
 	}, limit)
 }

@@ -51,7 +51,7 @@ const (
 	stepped       = "a node's clock is stepped back"
 )
 
-type emit func(t state, by step, broken string)
+type emit = func(t state, by step, broken string)
 
 func (c *Config) successors(s *state, out emit) {
 	if c.done(s) {

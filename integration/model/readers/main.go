@@ -29,7 +29,7 @@ func (c *Config) search(limit int) explore.Result {
 	return explore.Search(explore.Model[state, step]{
 		Initial:   c.initial(),
 		Canonical: c.canonical,
-		Next:      func(s *state, out func(state, step, string)) { c.successors(s, out) },
+		Next:      c.successors,
 		Describe: func(s *state, by *step) string {
 			if by == nil {
 				return fmt.Sprintf("start: %v", s)

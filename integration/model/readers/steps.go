@@ -46,7 +46,7 @@ const (
 	restored     = "a node gets its floor"
 )
 
-type emit func(t state, by step, broken string)
+type emit = func(t state, by step, broken string)
 
 func (c *Config) successors(s *state, out emit) {
 	if c.done(s) {

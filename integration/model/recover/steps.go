@@ -37,7 +37,7 @@ const (
 	fellBack     = "is back without a copy"
 )
 
-type emit func(t state, by step, broken string)
+type emit = func(t state, by step, broken string)
 
 func (c *Config) step(what string, x, k int) step {
 	if x < 0 {

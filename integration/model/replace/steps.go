@@ -1,6 +1,6 @@
 package main
 
-type emit func(t state, by step, broken string)
+type emit = func(t state, by step, broken string)
 
 // What is counted; without any a search proves nothing.
 const (

@@ -36,7 +36,7 @@ const (
 	lost      = "a node forgets"
 )
 
-type emit func(t state, by step, broken string)
+type emit = func(t state, by step, broken string)
 
 func (c *Config) successors(s *state, out emit) {
 	emit := func(t state, by step, broken string) {
