@@ -169,7 +169,7 @@ local function enter()
     redis.call('HSET', KEYS[1], hold, (now + ttl) .. ' ' .. now, 'p', entered(h))
     if ends > h.ends then
       extend(owner, h.grant, ends)
-      if 2 * maxttl > retention then keep(ends - now) end
+      if long then keep(ends - now) end
     end
   else -- a RENEW has added it, maybe with less time
     ttl = math.min(ttl, ending(h.values[10]) - taken(h.values[10]))

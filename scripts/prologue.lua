@@ -43,8 +43,9 @@
 --   {-3, ms since quarantine, its name, max-ttl}  the floor is not restored     {-4, epoch, list}  in another set than the proxy's
 --   {-5, ms left, gen}  of one name: it is in doubt about it. abstains, below, returns this or the refusal
 -- A node whose master_replid differs from the recorded one may have lost its memory: its quarantine begins here, in the
--- same atomic step as the call. It ends after max-ttl, or as soon as the node has copied what others know. Scripts have no shebang: without one, Redis refuses the first write of a script that may
--- not write (OOM, READONLY, MISCONF) and no later one, so that nothing is left half done and a release works under OOM.
+-- same atomic step as the call. It ends after max-ttl, or as soon as the node has copied what others know.
+-- Scripts have no shebang: without one, Redis refuses the first write of a script that may not write (OOM, READONLY, MISCONF)
+-- and no later one, so that nothing is left half done and a release works under OOM.
 local t = redis.call('TIME')
 local us = t[1] * 1000000 + t[2]
 local now = (us - us % 1000) / 1000
@@ -69,7 +70,8 @@ elseif not string.find(info.err, 'is not supported', 1, true) then
   return info
 end
 
-local rec = redis.call('HMGET', KEYS[3], 'id', 'until', 'sync', 'g', 'floor', 'ttl', 'word', 'm' .. ARGV[1] .. ' ' .. ARGV[4], 'readers', 'gen', 'doubt', 'copied')
+local rec = redis.call('HMGET', KEYS[3], 'id', 'until', 'sync', 'g', 'floor', 'ttl', 'word', 'm' .. ARGV[1] .. ' ' .. ARGV[4], 'readers',
+  'gen', 'doubt', 'copied')
 local largest, floor = tonumber(rec[4] or '0'), tonumber(rec[5] or '0')
 local longest = tonumber(rec[6] or '0')
 
@@ -181,8 +183,9 @@ end
 local doubt = tonumber(rec[11] or '0')
 local function abstains()
   if refusal or doubt <= now then return refusal end
-  local left = redis.call('PTTL', beside('doubt:'))
-  if left > maxttl then redis.call('PEXPIRE', beside('doubt:'), int(maxttl)) end
+  local key = beside('doubt:')
+  local left = redis.call('PTTL', key)
+  if left > maxttl then redis.call('PEXPIRE', key, int(maxttl)) end
   if left > 0 then return {-5, left, rec[10]} end
 end
 
@@ -241,10 +244,13 @@ local function sitter(seat, owner)
   return other, e
 end
 
+-- long is whether a key that stays for the longest lease would stay for long after a short one.
+local long = 2 * maxttl > retention
+
 -- stay keeps a key for as long as a lease asks for, or where no lease is long for as long as the longest would, which costs no
 -- question whether it is kept for longer already.
 local function stay(key, ms, longest)
-  if 2 * maxttl > retention then longest = math.max(ms, redis.call('PTTL', key)) end
+  if long then longest = math.max(ms, redis.call('PTTL', key)) end
   redis.call('PEXPIRE', key, int(longest))
 end
 

@@ -35,8 +35,9 @@
 -- here under a larger fence is removed, which is no vote either: its LOCK came to this node late, after another owner's grant.
 -- After all but an undo, if none of the owner's holds is left, the largest fence is above that of the grant, so that no late
 -- renewal reinstates the hold; the release is remembered as long as the fences are. Holds without such a trace, as others
--- are left or they were missing here, are remembered one by one as given back, as are all in a quarantine: a copy leaves them out. Other known holds of the grant that are
--- missing here are added: see add in the prologue. The lease ends with the last of the holds left.
+-- are left or they were missing here, are remembered one by one as given back, as are all in a quarantine: a copy leaves
+-- them out. Other known holds of the grant that are missing here are added: see add in the prologue. The lease ends with the
+-- last of the holds left.
 -- After all but an undo the intents of this owner are over as well, but for that of a reader who waited for several names.
 -- Repeating it changes nothing. A node that may not vote does all of it, and replies with its refusal.
 local refusal = abstains()

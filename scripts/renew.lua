@@ -1,7 +1,8 @@
 -- renew: let holds of a grant end ttl from now, earlier than before as well, unless they may only grow.
 --   ARGV[5..13]  owner, ttl in ms, fence and grant, lineage, number, the version it replaces (lineage:number, or empty), 1 to
---         reinstate the grant if the name is free, or the gen of this node: a quorum of the others has renewed it; 1 to grow only: no hold ends earlier, and other holds are left alone; 2 if it
---         may shorten the lease: that is noted here with it, as a quorum has done before
+--         reinstate the grant if the name is free, or the gen of this node: a quorum of the others has renewed it; 1 to grow
+--         only: no hold ends earlier, and other holds are left alone; 2 if it may shorten the lease: that is noted here with it,
+--         as a quorum has done before
 --   ARGV[14..]   the holds
 --   {1, noted, reinstated, given back}  applied, now or before; noted is 1 if a renewal may have shortened the lease: see
 --       note; reinstated is 1 if a renewal reinstated the grant here, now or before; the last is the number of the holds
