@@ -156,7 +156,7 @@ const (
 	Permits                 // as many others have a permit as may
 )
 
-// A Reading says who has a name. The zero Reading says that nobody has, nor reads it.
+// A Reading says who has a name, and how many read it. The zero Reading says that nobody does either.
 type Reading struct {
 	Held      bool
 	Owner     string

@@ -40,19 +40,26 @@ func TestAccept(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rows, class := call.Accept(time.Now())
-		var does []string
-		for _, r := range rows {
-			word := r.Outcome.Op.Do.String()
-			if r.Refused != nil {
-				word = r.Refused.Why
-			}
-			does = append(does, strings.Replace(word, "nothing", "-", 1))
-		}
-		if got := strings.Join(does, " "); class != c.class || got != c.does {
-			t.Errorf("%s: %s, want %s: %s", class, got, c.class, c.does)
-		}
+		c.accepted(t, call)
 	})
+}
+
+// accepted checks what the call does in each state, and returns its class.
+func (c *scriptCase) accepted(t *testing.T, call *Call) Class {
+	t.Helper()
+	rows, class := call.Accept(time.Now())
+	var does []string
+	for _, r := range rows {
+		word := r.Outcome.Op.Do.String()
+		if r.Refused != nil {
+			word = r.Refused.Why
+		}
+		does = append(does, strings.Replace(word, "nothing", "-", 1))
+	}
+	if got := strings.Join(does, " "); class != c.class || got != c.does {
+		t.Errorf("%s: %s, want %s: %s", class, got, c.class, c.does)
+	}
+	return class
 }
 
 // TestCases_SeveralScriptsEach: every sentence about what is adopted is tested with several scripts.

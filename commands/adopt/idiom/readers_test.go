@@ -17,18 +17,7 @@ func TestAccept_Shares(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rows, class := call.Accept(time.Now())
-		var does []string
-		for _, r := range rows {
-			word := r.Outcome.Op.Do.String()
-			if r.Refused != nil {
-				word = r.Refused.Why
-			}
-			does = append(does, strings.Replace(word, "nothing", "-", 1))
-		}
-		if got := strings.Join(does, " "); class != c.class || got != c.does {
-			t.Errorf("%s: %s, want %s: %s", class, got, c.class, c.does)
-		}
+		class := c.accepted(t, call)
 		thread, refused := call.Thread(time.Now())
 		if want := map[bool]string{true: "", false: "me"}[class == ForceRelease]; thread != want || refused != nil {
 			t.Errorf("the thread %q, %v", thread, refused)
