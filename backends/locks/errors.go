@@ -10,6 +10,12 @@ import (
 // ErrClosed reports that the Service has ended, or is ending.
 var ErrClosed = errors.New("the lock service is closed")
 
+// NotHeld reports whether an error says that the owner does not have the lock: it is lost, or another owner has it.
+func NotHeld(err error) bool {
+	notOwner := (*NotOwnerError)(nil)
+	return errors.Is(err, ErrLost) || errors.As(err, &notOwner)
+}
+
 // A QueueFullError reports that Options.MaxWaiters LOCKs wait already.
 type QueueFullError struct{ Max int }
 

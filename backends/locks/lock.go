@@ -133,8 +133,7 @@ func (s *Service) Renew(ctx context.Context, r RenewRequest) (validity time.Dura
 	h := Holder{r.Key, r.Owner}
 	s.keepalive.setTTL(h, r.Fence, r.TTL)
 	validity, err = s.store.Renew(ctx, r)
-	notOwner := (*NotOwnerError)(nil)
-	s.keepalive.recheck(h, errors.Is(err, ErrLost) || errors.As(err, &notOwner))
+	s.keepalive.recheck(h, NotHeld(err))
 	s.tellLost(r.Key, r.Owner, r.Fence, "RENEW", err)
 	s.counters.failed(err)
 	return validity, err

@@ -1,7 +1,6 @@
 package locks
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -82,7 +81,7 @@ func (s *Service) tellRelease(r UnlockRequest, at time.Time, holdsLeft int, err 
 
 // tellLost tells of a loss, if err reports to an owner that it no longer has the lock.
 func (s *Service) tellLost(k Key, owner string, fence int64, asked string, err error) {
-	if notOwner := (*NotOwnerError)(nil); errors.Is(err, ErrLost) || errors.As(err, &notOwner) {
+	if NotHeld(err) {
 		s.tell(Event{Kind: EventLost, Key: k, At: time.Now(), Owner: owner, Fence: fence, Why: "so its " + asked + " was told"})
 	}
 }

@@ -463,14 +463,14 @@ func (a *Adoption) do(ctx context.Context, conn Connection, on *basis, c *Call, 
 		}
 		began := time.Now()
 		_, err = a.opt.Engine.Renew(ctx, locks.RenewRequest{Key: key, Owner: g.owner, Fence: g.fence, TTL: ttl, Open: open})
-		if gone(err) {
+		if locks.NotHeld(err) {
 			return nil, grant, nil
 		}
 		g.until, g.open = began.Add(ttl), open
 		return &g, grant, err
 	case idiom.Release:
 		_, err := a.opt.Engine.Unlock(ctx, locks.UnlockRequest{Key: key, Owner: g.owner, Fence: g.fence, All: true, Once: true})
-		if gone(err) {
+		if locks.NotHeld(err) {
 			return nil, grant, nil
 		}
 		return &guess{}, grant, err

@@ -94,7 +94,7 @@ func (a *Adoption) prolong(ctx context.Context, key locks.Key, next *guess) (ove
 	}
 	ttl := max((next.until.Sub(began) + time.Millisecond - 1).Truncate(time.Millisecond), a.opt.MinTTL)
 	_, err = a.opt.Engine.Renew(ctx, locks.RenewRequest{Key: key, Owner: next.owner, Fence: next.fence, TTL: min(ttl, a.opt.MaxTTL)})
-	if gone(err) {
+	if locks.NotHeld(err) {
 		return true, nil
 	}
 	return false, err
@@ -121,7 +121,7 @@ func (a *Adoption) leave(ctx context.Context, c *Call, key locks.Key, op idiom.O
 	}
 	left, err := a.opt.Engine.Unlock(ctx, locks.UnlockRequest{Key: key, Owner: g.owner, Fence: g.fence, All: all, Once: true, Req: ran.Op.Latch})
 	switch {
-	case gone(err):
+	case locks.NotHeld(err):
 		return nil, next, nil
 	case err != nil:
 		return nil, next, err
@@ -152,7 +152,7 @@ func (a *Adoption) setEnd(ctx context.Context, c *Call, key locks.Key, op idiom.
 		return false, err
 	}
 	began := time.Now()
-	if _, err = a.opt.Engine.Renew(ctx, locks.RenewRequest{Key: key, Owner: g.owner, Fence: g.fence, TTL: ttl}); gone(err) {
+	if _, err = a.opt.Engine.Renew(ctx, locks.RenewRequest{Key: key, Owner: g.owner, Fence: g.fence, TTL: ttl}); locks.NotHeld(err) {
 		return true, nil
 	}
 	g.until = began.Add(ttl)
@@ -173,7 +173,7 @@ func (a *Adoption) repeated(ctx context.Context, c *Call, key locks.Key, out idi
 	}
 	request := locks.UnlockRequest{Key: key, Owner: locks.NewAdoptedHash(op.Value), Fence: noFence, Req: op.Latch, Once: true}
 	left, err := a.opt.Engine.Unlock(ctx, request)
-	if gone(err) {
+	if locks.NotHeld(err) {
 		return out, nil
 	}
 	if err != nil {

@@ -2,7 +2,6 @@ package adopt
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
@@ -112,11 +111,6 @@ func (a *Adoption) take(ctx context.Context, conn Connection, on *basis, c *Call
 		return &fl.after, grant, nil
 	}
 	return nil, locks.Grant{Owner: fl.after.owner, Fence: fl.after.fence, Validity: time.Until(fl.after.until)}, nil
-}
-
-func gone(err error) bool {
-	notOwner := (*locks.NotOwnerError)(nil)
-	return errors.Is(err, locks.ErrLost) || errors.As(err, &notOwner)
 }
 
 func kindOf(k locks.AdoptedKind) idiom.Kind {

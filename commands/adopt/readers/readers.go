@@ -88,8 +88,10 @@ func Decide(ctx context.Context, e Engine, q Question) (Answer, error) {
 		case err == nil && out.Op.Do != idiom.Nothing && out.Op.Kind == idiom.ReadWrite:
 			answer, found, err := c.do(ctx, out.Op, state)
 			switch {
-			case err != nil || answer != nil:
-				return orNothing(answer), err
+			case err != nil:
+				return Answer{}, err
+			case answer != nil:
+				return *answer, nil
 			case found != nil:
 				state, sure = *found, true
 				continue
@@ -103,13 +105,6 @@ func Decide(ctx context.Context, e Engine, q Question) (Answer, error) {
 		sure = true
 	}
 	return Answer{}, ErrChanging
-}
-
-func orNothing(a *Answer) Answer {
-	if a == nil {
-		return Answer{}
-	}
-	return *a
 }
 
 // guess returns a state in which the call does something for its thread; none: the lock must be read first.
@@ -249,7 +244,7 @@ func (c *call) prolong(ctx context.Context, g locks.Grant) error {
 	}
 	ttl := min((r.Remaining + time.Millisecond - 1).Truncate(time.Millisecond), c.MaxTTL)
 	_, err = c.engine.Renew(ctx, locks.RenewRequest{Key: c.Key, Owner: c.owner, Fence: g.Fence, TTL: ttl})
-	if gone(err) {
+	if locks.NotHeld(err) {
 		return ErrChanging
 	}
 	return err
@@ -393,7 +388,7 @@ func (c *call) repeated(ctx context.Context, out idiom.Outcome) (Answer, error) 
 	}
 	left, err := c.engine.Unlock(ctx, locks.UnlockRequest{Key: c.Key, Owner: c.owner, Fence: noFence, Req: op.Latch, Once: true, Shared: op.Shared})
 	switch {
-	case gone(err):
+	case locks.NotHeld(err):
 		return Answer{Outcome: out}, nil
 	case err != nil:
 		return Answer{}, err
@@ -406,14 +401,9 @@ func (c *call) repeated(ctx context.Context, out idiom.Outcome) (Answer, error) 
 	return *again, nil
 }
 
-func gone(err error) bool {
-	notOwner := (*locks.NotOwnerError)(nil)
-	return errors.Is(err, locks.ErrLost) || errors.As(err, &notOwner)
-}
-
 // unlessGone is err, but nil if it says that the lock is not the thread's.
 func unlessGone(err error) error {
-	if gone(err) {
+	if locks.NotHeld(err) {
 		return nil
 	}
 	return err
