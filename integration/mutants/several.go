@@ -130,6 +130,13 @@ var Several = []Mutant{
 		Edits:  []Edit{{"backends/locks/tally/several.go", "			one[k] = *OfName(&votes[k], i)\n", "			one[k] = *OfName(&votes[k], i)\n			if one[k].Kind == voters.Withheld {\n				one[k].Kind = voters.Yes\n			}\n"}},
 	},
 	{
+		Name:   "several-given-back-in-part-too-early",
+		Breaks: "that some names were given back is said when a quorum has said so of some and a quorum denies it of the others: a node may be late",
+		Rare:   true,
+		Units:  tallyTests,
+		Edits:  []Edit{{"backends/locks/tally/several.go", "	if of[Ended]+there < names {\n", "	if of[Ended]+there < 0 {\n"}},
+	},
+	{
 		Name:   "several-withheld-is-no",
 		Breaks: "nor has it refused that name: nobody is in the way there",
 		Rare:   true,

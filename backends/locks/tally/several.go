@@ -10,19 +10,28 @@ type AllResult struct {
 }
 
 // AcquireAll counts the votes of an acquisition of so many names. It is granted if each of them is by its own votes. Since a
-// node grants all of them or none, a node that withholds a name because of another one says neither yes nor no to it.
+// node grants all of them or none, a node that withholds a name because of another one says neither yes nor no to it. It is
+// over if one of the names was given back, and a quorum says of each other one whether it was: a node may not have heard of
+// that yet.
 func AcquireAll(votes []voters.Vote, names, q int, final bool) AllResult {
 	t := AllResult{Names: make([]Result, names)}
 	var of [TooFew + 1]int // how many names have a verdict
+	there := 0             // how many were not given back, as a quorum says
 	one := make([]voters.Vote, len(votes))
 	for i := range t.Names {
 		for k := range votes {
 			one[k] = *OfName(&votes[k], i)
 		}
 		t.Names[i] = Acquire(one, q, final)
+		if notEnded(one) >= q {
+			there++
+		}
 		if of[t.Names[i].Verdict]++; t.Names[i].Verdict == Held && of[Held] == 1 {
 			t.InTheWay = i
 		}
+	}
+	if of[Ended]+there < names {
+		of[Ended] = 0
 	}
 	switch {
 	case of[Granted] == names:
@@ -38,6 +47,16 @@ func AcquireAll(votes []voters.Vote, names, q int, final bool) AllResult {
 		}
 	}
 	return t
+}
+
+// notEnded is how many nodes say that the name was not given back.
+func notEnded(votes []voters.Vote) (n int) {
+	for i := range votes {
+		if k := votes[i].Kind; k != voters.Silent && k != voters.AlreadyReleased {
+			n++
+		}
+	}
+	return n
 }
 
 // OfName is a node's vote on one of several names. A node that did not vote did not vote on any of them.
