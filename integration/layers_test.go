@@ -127,7 +127,7 @@ var drawing = []room{
 	{pkg: "backends/locks/inflight",
 		ours: []string{"backends/locks"}},
 	{pkg: "backends/locks/tally",
-		ours: []string{"backends/locks", "backends/locks/seats", "backends/locks/voters"}},
+		ours: []string{"backends/locks", "backends/locks/holdid", "backends/locks/seats", "backends/locks/voters"}},
 	{pkg: "backends/locks/seats",
 		ours:   []string{"backends/locks"},
 		theirs: []string{"github.com/hashicorp/golang-lru/v2"}},

@@ -63,10 +63,10 @@ func (s *Store) forceOf(ctx context.Context, k locks.Key, fence int64) (was lock
 			return locks.Holding{}, false, err
 		}
 		now, who := s.holding(votes, k)
-		if who == undecidedHolder {
+		if who == tally.MaybeHeld {
 			return locks.Holding{}, false, s.set.QuorumError("LOCKCTL", k.Name, votes)
 		}
-		found := who != nobody
+		found := who != tally.HeldByNobody
 		other := fence != 0 && now.Fence != fence
 		switch {
 		case !found, held && (other || now.Owner != was.Owner):
@@ -129,14 +129,14 @@ func (s *Store) force(ctx context.Context, h locks.Holder, votes []voters.Vote) 
 	}
 	s.grants.forgetGrant(h, fence)
 	s.host.Keepalive.Lose(h, fence, locks.LossForced, "it was taken away by an operator")
-	holds := everyHold(votes, h.Owner)
+	holds := tally.EveryHold(votes, h.Owner)
 	longest := tally.QthRest(votes, 1, func(v *voters.Vote) bool { return v.Kind == voters.Yes && v.Owner == h.Owner })
 	j := s.releaseCall(s.set.RedisKeys(h.Key), h.Owner, grant{fence: fence}, longest, "force", "", holds[:min(len(holds), forceHolds)], nil)
-	round := s.set.Ask(voters.AskRelease, j, func(v []voters.Vote) bool { return leftNothing(v, h.Owner) >= s.set.Quorum })
+	round := s.set.Ask(voters.AskRelease, j, func(v []voters.Vote) bool { return tally.LeftNothing(v, h.Owner) >= s.set.Quorum })
 	s.host.Lines.Wake(h.Whole())
 	err = round.Wait(ctx, limits)
 	votes = round.Close(false, nil)
-	free := leftNothing(votes, h.Owner)
+	free := tally.LeftNothing(votes, h.Owner)
 	s.set.Ended(round, votes, voters.EndOf(err, free >= s.set.Quorum))
 	switch {
 	case err != nil:

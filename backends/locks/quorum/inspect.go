@@ -3,7 +3,6 @@ package quorum
 import (
 	"cmp"
 	"context"
-	"slices"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
@@ -28,15 +27,15 @@ func (s *Store) Inspect(ctx context.Context, k locks.Key) (locks.Inspection, err
 	for i := range votes {
 		in.Nodes = append(in.Nodes, s.view(i, &votes[i]))
 	}
-	var who ownership
-	if in.Holding, who = s.holding(votes, k); who == undecidedHolder || who == unsettledGrant {
+	var who tally.Ownership
+	if in.Holding, who = s.holding(votes, k); who == tally.MaybeHeld || who == tally.BeingGranted {
 		err = s.set.QuorumError("LOCKCTL", k.Name, votes)
 	}
 	if in.Holding.Readers > 0 && err == nil {
 		in.Readers, err = s.readersOf(ctx, k)
 	}
-	if in.Held = who == oneOwner; in.Held {
-		in.Each = eachHold(votes, func(v *voters.Vote) bool { return v.Kind == voters.Yes && v.Owner == in.Holding.Owner })
+	if in.Held = who == tally.HeldByOne; in.Held {
+		in.Each = tally.EachHold(votes, func(v *voters.Vote) bool { return v.Kind == voters.Yes && v.Owner == in.Holding.Owner })
 	}
 	return in, err
 }
@@ -48,19 +47,19 @@ func (s *Store) Read(ctx context.Context, k locks.Key) (locks.Reading, error) {
 	}
 	defer s.set.ReleaseSlot()
 	decided := func(votes []voters.Vote) bool {
-		owner, _, fence, who := ownershipOf(votes, s.set.Quorum)
-		return (who == oneOwner && s.openness(votes, owner, fence) != maybeOpen || who == nobody) && (k.Reader != "" || agreeOnReaders(votes, s.set.Quorum))
+		owner, _, fence, who := tally.OwnerBy(votes, s.set.Quorum)
+		return (who == tally.HeldByOne && s.openness(votes, owner, fence) != maybeOpen || who == tally.HeldByNobody) && (k.Reader != "" || tally.AgreeOnReaders(votes, s.set.Quorum))
 	}
 	votes, _, err := s.readUntil(ctx, locks.Holder{Key: k}, s.set.Opts.Timeouts(s.set.Opts.MaxTTL), "", agreeReads, doubling, decided)
 	if err != nil {
 		return locks.Reading{}, err
 	}
 	h, who := s.holding(votes, k)
-	reading := locks.Reading{Readers: h.Readers, Reads: tally.Qth(votes, s.set.Quorum, isRead, func(v *voters.Vote) time.Duration { return v.Read.ReaderRest })}
+	reading := locks.Reading{Readers: h.Readers, Reads: tally.Qth(votes, s.set.Quorum, tally.IsRead, func(v *voters.Vote) time.Duration { return v.Read.ReaderRest })}
 	switch {
-	case who == nobody:
+	case who == tally.HeldByNobody:
 		return reading, nil
-	case who == oneOwner && s.openness(votes, h.Owner, h.Fence) != maybeOpen:
+	case who == tally.HeldByOne && s.openness(votes, h.Owner, h.Fence) != maybeOpen:
 		reading.Held, reading.Owner, reading.Info, reading.Fence = true, h.Owner, h.Info, h.Fence
 		reading.Remaining, reading.Holds, reading.Open = h.Remaining, h.Holds, h.Open
 		return reading, nil
@@ -68,72 +67,20 @@ func (s *Store) Read(ctx context.Context, k locks.Key) (locks.Reading, error) {
 	return locks.Reading{}, s.set.QuorumError("LOCK", k.Name, votes)
 }
 
-// isRead reports whether a node says that somebody reads the name.
-func isRead(v *voters.Vote) bool { return v.Kind == voters.Yes && v.Read.Readers > 0 }
-
-// agreeOnReaders reports whether a quorum says that somebody reads the name, or that nobody does.
-func agreeOnReaders(votes []voters.Vote, q int) bool {
-	_, n := tally.Most(votes, func(v *voters.Vote) (bool, bool) { return isRead(v), v.Kind == voters.Yes })
-	return n >= q
-}
-
 // readStable reads a name, again if the nodes do not agree: most often because a grant or a release is on its
 // way to some of them.
 func (s *Store) readStable(ctx context.Context, h locks.Holder) ([]voters.Vote, error) {
-	votes, _, err := s.readUntil(ctx, h, s.set.Opts.Timeouts(s.set.Opts.MaxTTL), "", stableReads, linear, stable)
+	votes, _, err := s.readUntil(ctx, h, s.set.Opts.Timeouts(s.set.Opts.MaxTTL), "", stableReads, linear, tally.Stable)
 	return votes, err
 }
 
-// stable reports whether all nodes that vote name the same owner, fence and number of holds, or none.
-func stable(votes []voters.Vote) bool {
-	var first *voters.Vote
-	for i := range votes {
-		v := &votes[i]
-		switch {
-		case v.Kind != voters.Yes:
-		case first == nil:
-			first = v
-		case v.Owner != first.Owner, v.Owner != "" && (v.Fence != first.Fence || holdid.Count(v.Read.Live()) != holdid.Count(first.Read.Live())):
-			return false
-		}
-	}
-	return true
-}
-
-// An ownership is who has a name, by the votes of a read.
-type ownership uint8
-
-const (
-	nobody          ownership = iota // no owner can have a quorum
-	oneOwner                         // a quorum names one owner, under one fence
-	unsettledGrant                   // a quorum names one owner, under several fences: it is being granted the name
-	undecidedHolder                  // the nodes that do not vote may have what decides
-)
-
-// ownershipOf counts the votes on who has a name. owner is whom most nodes name, n how many do.
-func ownershipOf(votes []voters.Vote, q int) (owner string, n int, fence int64, who ownership) {
-	owner, n = tally.Most(votes, func(v *voters.Vote) (string, bool) { return v.Owner, v.Kind == voters.Yes && v.Owner != "" })
-	fence, agreed := tally.Most(votes, func(v *voters.Vote) (int64, bool) {
-		return v.Fence, v.Kind == voters.Yes && v.Owner == owner && owner != ""
-	})
-	switch {
-	case agreed >= q:
-		return owner, n, fence, oneOwner
-	case n >= q:
-		return owner, n, fence, unsettledGrant
-	case n+len(votes)-voters.CountKind(votes, voters.Yes) >= q:
-		return owner, n, fence, undecidedHolder
-	}
-	return owner, n, fence, nobody
-}
-
 // holding is who has the name, if the votes decide it; else the owner whom most nodes name, if any.
-func (s *Store) holding(votes []voters.Vote, k locks.Key) (locks.Holding, ownership) {
+func (s *Store) holding(votes []voters.Vote, k locks.Key) (locks.Holding, tally.Ownership) {
 	h := locks.Holding{Key: k, Waiters: s.host.Lines.Len(k.Whole())}
-	h.Readers = tally.Qth(votes, s.set.Quorum, isRead, func(v *voters.Vote) int { return v.Read.Readers })
-	h.Remaining = tally.Qth(votes, s.set.Quorum, isRead, func(v *voters.Vote) time.Duration { return v.Read.ReaderRest })
-	owner, n, fence, who := ownershipOf(votes, s.set.Quorum)
-	if who == nobody || n == 0 {
+	h.Readers = tally.Qth(votes, s.set.Quorum, tally.IsRead, func(v *voters.Vote) int { return v.Read.Readers })
+	h.Remaining = tally.Qth(votes, s.set.Quorum, tally.IsRead, func(v *voters.Vote) time.Duration { return v.Read.ReaderRest })
+	owner, n, fence, who := tally.OwnerBy(votes, s.set.Quorum)
+	if who == tally.HeldByNobody || n == 0 {
 		return h, who
 	}
 	its := func(v *voters.Vote) bool { return v.Kind == voters.Yes && v.Owner == owner }
@@ -173,36 +120,6 @@ func (s *Store) view(i int, v *voters.Vote) locks.NodeView {
 	return n
 }
 
-// eachHold are the holds in the votes that match.
-func eachHold(votes []voters.Vote, match func(*voters.Vote) bool) []locks.HeldFor {
-	seen := map[string]*locks.HeldFor{}
-	for i := range votes {
-		v := &votes[i]
-		if !match(v) {
-			continue
-		}
-		for _, h := range v.Read.Holds {
-			if h.Rest <= 0 {
-				continue
-			}
-			held := seen[holdid.RequestOf(h.ID)]
-			if held == nil {
-				held = &locks.HeldFor{}
-				seen[holdid.RequestOf(h.ID)] = held
-			}
-			held.Taken, held.Left = max(held.Taken, h.Age), max(held.Left, h.Rest)
-		}
-	}
-	var all []locks.HeldFor
-	for _, h := range seen {
-		all = append(all, *h)
-	}
-	slices.SortFunc(all, func(a, b locks.HeldFor) int {
-		return cmp.Or(cmp.Compare(b.Taken, a.Taken), cmp.Compare(a.Left, b.Left))
-	})
-	return all
-}
-
 // Holder implements locks.Store: it reads from a quorum.
 func (s *Store) Holder(ctx context.Context, k locks.Key) (locks.Decision, error) {
 	if err := s.set.AcquireSlot(ctx); err != nil {
@@ -217,7 +134,7 @@ func (s *Store) Holder(ctx context.Context, k locks.Key) (locks.Decision, error)
 		return locks.Decision{}, s.set.QuorumError("LOCK", k.Name, votes)
 	}
 	h, who := s.holding(votes, k)
-	if who != oneOwner && who != unsettledGrant {
+	if who != tally.HeldByOne && who != tally.BeingGranted {
 		if h.Readers > 0 {
 			return locks.Decision{Remaining: h.Remaining, Why: locks.Readers}, nil
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
+	"github.com/lockproxy/lockproxy/backends/locks/tally"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -66,7 +67,7 @@ func (s *Store) List(ctx context.Context, r locks.ListRequest) (locks.Listing, e
 // missing. Owner is empty if nobody has the name.
 func (s *Store) listed(ctx context.Context, votes []voters.Vote, at locks.Key) (locks.Holding, error) {
 	h, who := s.holding(votes, at)
-	if who == undecidedHolder || who == unsettledGrant {
+	if who == tally.MaybeHeld || who == tally.BeingGranted {
 		votes, err := s.readStable(ctx, locks.Holder{Key: at})
 		if err != nil {
 			return locks.Holding{}, err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/tally"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -21,7 +22,7 @@ func (s *Store) orReads(ctx context.Context, h locks.Holder, votes []voters.Vote
 		return err
 	}
 	its, failed := s.readStable(ctx, h.Reading())
-	if _, _, _, who := ownershipOf(its, s.set.Quorum); failed == nil && who == oneOwner {
+	if _, _, _, who := tally.OwnerBy(its, s.set.Quorum); failed == nil && who == tally.HeldByOne {
 		return locks.ErrOnlyReads
 	}
 	return err

@@ -111,7 +111,7 @@ func (s *Store) countLeft(ctx context.Context, h locks.Holder, g grant, left []h
 	if counted := s.holdsLeft(votes); counted > n || g.partial {
 		n = counted
 	}
-	if leftNothing(votes, h.Owner) >= s.set.Quorum { // other holds were given back through other proxies
+	if tally.LeftNothing(votes, h.Owner) >= s.set.Quorum { // other holds were given back through other proxies
 		n = 0
 	}
 	return s.confirmLeft(ctx, h, votes, n)
@@ -125,7 +125,7 @@ const countReads = 5
 // agrees; if none does, the owner is taken to have the hold that was seen.
 func (s *Store) confirmLeft(ctx context.Context, h locks.Holder, votes []voters.Vote, left int) int {
 	shows := func(v voters.Vote) bool { return (v.Kind == voters.Yes || v.Kind == voters.Duplicate) && v.Holds != 0 }
-	if left > 0 || !slices.ContainsFunc(votes, shows) || leftNothing(votes, h.Owner) >= s.set.Quorum {
+	if left > 0 || !slices.ContainsFunc(votes, shows) || tally.LeftNothing(votes, h.Owner) >= s.set.Quorum {
 		return left
 	}
 	has := func(v *voters.Vote) bool { return v.Kind == voters.Yes && v.Owner == h.Owner }
@@ -147,17 +147,6 @@ func (s *Store) confirmLeft(ctx context.Context, h locks.Holder, votes []voters.
 		return 0
 	}
 	return 1
-}
-
-// leftNothing counts the nodes on which the owner has no hold any more.
-func leftNothing(votes []voters.Vote, owner string) (n int) {
-	for i := range votes {
-		switch v := &votes[i]; {
-		case (v.Kind == voters.Yes || v.Kind == voters.Duplicate) && v.Holds == 0, v.Kind == voters.No && v.Owner != owner:
-			n++
-		}
-	}
-	return n
 }
 
 // holdsLeft is how many holds the owner has left, as a quorum that removed one counts them, see leftBy.
@@ -315,7 +304,7 @@ func (s *Store) unlockRead(ctx context.Context, h locks.Holder, r locks.UnlockRe
 	}
 	holds := holdid.OfRequest(tagOf(&r), holdIDs(g.holds))
 	if r.All {
-		holds = everyHold(votes, h.Owner)
+		holds = tally.EveryHold(votes, h.Owner)
 	}
 	s.host.Keepalive.Drop(h, holds...)
 	left := withoutRequests(s.everyEnd(votes, h.Owner, g.fence, began), holds)
@@ -334,9 +323,9 @@ func (s *Store) unlockRead(ctx context.Context, h locks.Holder, r locks.UnlockRe
 // keptUnvouched reports whether a quorum has exactly one hold of the owner, without an end, for which no quorum vouches,
 // since nodes have lost it and got it back from a renewal. If it were not removed, proxies would renew it until max-hold.
 func (s *Store) keptUnvouched(votes []voters.Vote, owner string, fence int64) bool {
-	has, _, agreed, who := ownershipOf(votes, s.set.Quorum)
-	return who == oneOwner && has == owner && (fence == 0 || fence == agreed) && s.openness(votes, owner, agreed) == isWithoutEnd &&
-		len(everyHold(votes, owner)) == 1
+	has, _, agreed, who := tally.OwnerBy(votes, s.set.Quorum)
+	return who == tally.HeldByOne && has == owner && (fence == 0 || fence == agreed) && s.openness(votes, owner, agreed) == isWithoutEnd &&
+		len(tally.EveryHold(votes, owner)) == 1
 }
 
 // releasedBefore reports whether a quorum remembers that the grant last released
@@ -370,24 +359,6 @@ func (s *Store) everyEnd(votes []voters.Vote, owner string, fence int64, began t
 		}
 	}
 	return holds
-}
-
-// everyHold is every hold of the owner that any node has.
-func everyHold(votes []voters.Vote, owner string) []string {
-	seen := map[string]bool{}
-	var ids []string
-	for _, v := range votes {
-		if v.Read == nil || v.Owner != owner {
-			continue
-		}
-		for _, h := range v.Read.Holds {
-			if !seen[h.ID] {
-				seen[h.ID] = true
-				ids = append(ids, h.ID)
-			}
-		}
-	}
-	return ids
 }
 
 // finishUnlock ends an UNLOCK that some nodes have done before, as a read has shown: it gives back the same hold on the
@@ -438,7 +409,7 @@ func holdsUnder(votes []voters.Vote, owner string, fence int64) []string {
 			others = append(others, v)
 		}
 	}
-	return everyHold(others, owner)
+	return tally.EveryHold(others, owner)
 }
 
 // tagOf is the tag of an UNLOCK, empty if it has no id.

@@ -1,5 +1,5 @@
 // Package tally counts the votes of a round: whether a quorum agrees, and on what. Those on an acquisition are a [Verdict], those
-// on a renewal or a release of an existing grant an [Outcome]. It asks nobody.
+// on a renewal or a release of an existing grant an [Outcome], those of a read an [Ownership]. It asks nobody.
 package tally
 
 import (

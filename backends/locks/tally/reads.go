@@ -1,0 +1,122 @@
+package tally
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/holdid"
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
+)
+
+// An Ownership is who has a name, by the votes of a read.
+type Ownership uint8
+
+// The ownerships.
+const (
+	HeldByNobody Ownership = iota // no owner can have a quorum
+	HeldByOne                     // a quorum names one owner, under one fence
+	BeingGranted                  // a quorum names one owner, under several fences: it is being granted the name
+	MaybeHeld                     // the nodes that do not vote may have what decides
+)
+
+// OwnerBy counts the votes on who has a name. owner is whom most nodes name, n how many do.
+func OwnerBy(votes []voters.Vote, q int) (owner string, n int, fence int64, who Ownership) {
+	owner, n = Most(votes, func(v *voters.Vote) (string, bool) { return v.Owner, v.Kind == voters.Yes && v.Owner != "" })
+	fence, agreed := Most(votes, func(v *voters.Vote) (int64, bool) {
+		return v.Fence, v.Kind == voters.Yes && v.Owner == owner && owner != ""
+	})
+	switch {
+	case agreed >= q:
+		return owner, n, fence, HeldByOne
+	case n >= q:
+		return owner, n, fence, BeingGranted
+	case n+len(votes)-voters.CountKind(votes, voters.Yes) >= q:
+		return owner, n, fence, MaybeHeld
+	}
+	return owner, n, fence, HeldByNobody
+}
+
+// IsRead reports whether a node says that somebody reads the name.
+func IsRead(v *voters.Vote) bool { return v.Kind == voters.Yes && v.Read.Readers > 0 }
+
+// AgreeOnReaders reports whether a quorum says that somebody reads the name, or that nobody does.
+func AgreeOnReaders(votes []voters.Vote, q int) bool {
+	_, n := Most(votes, func(v *voters.Vote) (bool, bool) { return IsRead(v), v.Kind == voters.Yes })
+	return n >= q
+}
+
+// Stable reports whether all nodes that vote name the same owner, fence and number of holds, or none.
+func Stable(votes []voters.Vote) bool {
+	var first *voters.Vote
+	for i := range votes {
+		v := &votes[i]
+		switch {
+		case v.Kind != voters.Yes:
+		case first == nil:
+			first = v
+		case v.Owner != first.Owner, v.Owner != "" && (v.Fence != first.Fence || holdid.Count(v.Read.Live()) != holdid.Count(first.Read.Live())):
+			return false
+		}
+	}
+	return true
+}
+
+// EachHold are the holds in the votes that match.
+func EachHold(votes []voters.Vote, match func(*voters.Vote) bool) []locks.HeldFor {
+	seen := map[string]*locks.HeldFor{}
+	for i := range votes {
+		v := &votes[i]
+		if !match(v) {
+			continue
+		}
+		for _, h := range v.Read.Holds {
+			if h.Rest <= 0 {
+				continue
+			}
+			held := seen[holdid.RequestOf(h.ID)]
+			if held == nil {
+				held = &locks.HeldFor{}
+				seen[holdid.RequestOf(h.ID)] = held
+			}
+			held.Taken, held.Left = max(held.Taken, h.Age), max(held.Left, h.Rest)
+		}
+	}
+	var all []locks.HeldFor
+	for _, h := range seen {
+		all = append(all, *h)
+	}
+	slices.SortFunc(all, func(a, b locks.HeldFor) int {
+		return cmp.Or(cmp.Compare(b.Taken, a.Taken), cmp.Compare(a.Left, b.Left))
+	})
+	return all
+}
+
+// EveryHold is every hold of the owner that any node has.
+func EveryHold(votes []voters.Vote, owner string) []string {
+	seen := map[string]bool{}
+	var ids []string
+	for _, v := range votes {
+		if v.Read == nil || v.Owner != owner {
+			continue
+		}
+		for _, h := range v.Read.Holds {
+			if !seen[h.ID] {
+				seen[h.ID] = true
+				ids = append(ids, h.ID)
+			}
+		}
+	}
+	return ids
+}
+
+// LeftNothing counts the nodes on which the owner has no hold any more.
+func LeftNothing(votes []voters.Vote, owner string) (n int) {
+	for i := range votes {
+		switch v := &votes[i]; {
+		case (v.Kind == voters.Yes || v.Kind == voters.Duplicate) && v.Holds == 0, v.Kind == voters.No && v.Owner != owner:
+			n++
+		}
+	}
+	return n
+}
