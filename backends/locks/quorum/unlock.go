@@ -44,6 +44,9 @@ func (s *Store) unlockKnown(ctx context.Context, h locks.Holder, r locks.UnlockR
 	switch {
 	case err == nil && result == tally.Undecided && r.Fence == 0 && hasLater(votes, h.Owner, g.fence):
 		s.grants.restore(h, g, holds)
+		if r.Fence = s.laterFence(ctx, h, g.fence); r.Fence == 0 {
+			return 0, s.unlockError(h, result, votes, nil)
+		}
 		s.grants.invalidate(h)
 		return s.unlockForeign(ctx, h, r)
 	case err != nil || result == tally.Undecided:
@@ -73,6 +76,16 @@ func hasLater(votes []voters.Vote, owner string, fence int64) bool {
 	return slices.ContainsFunc(votes, func(v voters.Vote) bool {
 		return v.Kind == voters.No && v.Owner == owner && v.Fence > fence
 	})
+}
+
+// laterFence is the fence of a later grant of the owner; 0: no quorum has one. A single node may only have numbered this one
+// otherwise, and then the UNLOCK may be done by a node that is late: it must not give back another hold.
+func (s *Store) laterFence(ctx context.Context, h locks.Holder, fence int64) int64 {
+	votes, _, err := s.readAgreed(ctx, h, s.set.Opts.Timeouts(s.set.Opts.MaxTTL), "")
+	if owner, _, later, who := tally.OwnerBy(votes, s.set.Quorum); err == nil && who == tally.HeldByOne && owner == h.Owner && later > fence {
+		return later
+	}
+	return 0
 }
 
 // doneBefore reports whether the grant was released before by another UNLOCK; one with the same Req is this very one.

@@ -509,3 +509,35 @@ func TestUnlock_StaleGrantHalfRemembered(t *testing.T) {
 	back(1)
 	lock(t, p[0], "job", "dave", time.Minute)
 }
+
+// TestUnlock_OneHoldThoughANodeIsLate: an UNLOCK gives back one hold, though one node numbers the grant otherwise, and another one
+// does what it is told so late that the UNLOCK is not decided by it.
+func TestUnlock_OneHoldThoughANodeIsLate(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartNodes(t, 3)
+	c := conns(t, nodes)
+	s := serve(t, testOptions{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: 200 * time.Millisecond})
+	allVote(t, s)
+	for range 5 {
+		lock(t, s, "job", "alice", time.Minute)
+		for range 3 {
+			lock(t, s, "job", "alice", time.Minute)
+		}
+		everywhere(t, s, c)
+		k := s.RedisKeys(locks.Key{Name: "job"})
+		c[1].Do(t, "HINCRBY", k.Lock, "f", "1000")
+		c[1].Do(t, "HINCRBY", k.Fences, "c", "1000")
+		nodes[2].Pause()
+		time.AfterFunc(500*time.Millisecond, nodes[2].Resume)
+		left, err := s.Unlock(t.Context(), locks.UnlockRequest{Key: locks.Key{Name: "job"}, Owner: "alice"})
+		q := (*locks.QuorumError)(nil)
+		if err != nil && !errors.As(err, &q) || err == nil && left != 3 {
+			t.Errorf("UNLOCK: %d left, %v", left, err)
+		}
+		delivered(t, 2, s)
+		if n := inspect(t, s, "job").Nodes[2].Holds; n != 3 {
+			t.Errorf("%d holds are left of 4 (%d, %v)", n, left, err)
+		}
+		force(t, s, "job")
+	}
+}
