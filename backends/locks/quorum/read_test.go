@@ -36,6 +36,8 @@ func TestRead(t *testing.T) {
 	if !r.Held || r.Owner != "alice" || r.Fence != g.Fence || r.Holds != 1 || r.Remaining < 50*time.Second || r.Remaining > time.Minute {
 		t.Errorf("held: %+v, granted %+v", r, g)
 	}
+	delivered(t, 1, p...)
+	delivered(t, 2, p...)
 	nodes[0].Kill()
 	if r := read(t, p[1]); !r.Held || r.Owner != "alice" {
 		t.Errorf("with a node down: %+v", r)
@@ -68,6 +70,8 @@ func TestRead_Readers(t *testing.T) {
 	reads("alice", 20*time.Second)
 	reads("bob", time.Minute)
 	want(2, false)
+	delivered(t, 1, p...)
+	delivered(t, 2, p...)
 	nodes[0].Kill()
 	want(2, false)
 	if _, err := p[1].Service.Unlock(t.Context(), locks.UnlockRequest{Key: jobKey, Owner: "alice", Shared: true}); err != nil {
@@ -91,6 +95,8 @@ func TestRead_Undecided(t *testing.T) {
 	t.Parallel()
 	p, _, nodes := proxies(t, 2)
 	lock(t, p[0], "job", "alice", time.Minute)
+	delivered(t, 1, p...)
+	delivered(t, 2, p...)
 	nodes[0].Kill()
 	nodes[1].Do(t, "DEL", nodekeys.Lock("lockproxy:", jobKey))
 	var few *locks.QuorumError
