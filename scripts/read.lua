@@ -5,8 +5,11 @@
 --       the memory of the unlock or empty: holds left, fence and hold, separated by spaces, how many owners read the name,
 --       for how many ms longer one of them does, the grant,
 --       hold, taken ms ago, ms left or 0, hold, taken ms ago, ms left or 0, ...}
+--   {-5, ms left, gen, fence, holds}  it is in doubt about the name, and no grant of these holds has a larger fence; each is
+--       followed by r or w and its owner
 -- fence is the largest one of the name when it is free. It writes nothing, but removes a record that has lapsed.
 local refusal = abstains()
+if refusal and refusal[1] == -5 then return {-5, refusal[2], refusal[3], rec[12], redis.call('HGETALL', beside('doubt:'))} end
 if refusal then return refusal end
 local h = holder(1, 0)
 local c, _, owner, fence, since = fences('o', 'f', 'n')

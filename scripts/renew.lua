@@ -15,7 +15,7 @@
 -- reinstated only if no fence above that of the grant was seen, so that no grant returns after its release, if no other owner
 -- reads it, or for a reader has it for itself or has its seat, and if the grant was not noted: a lease that was shortened and has ended stays
 -- so. The record is then marked as reinstated (p). After a copy this node may have forgotten that a grant up to its floor
--- was given back: it reinstates that only if a quorum of the others has renewed it, in a round that began when this node voted. What
+-- was given back: where it does not know that, it abstains, and reinstates the grant only if a quorum of the others has renewed it, in a round that began when this node voted. What
 -- it was in doubt about is in no doubt then, and the lease does not end before the doubt would. A node in doubt does all of it, and
 -- replies with its refusal; others that may not vote do nothing.
 local refusal = abstains()
@@ -27,7 +27,6 @@ local shorten = ARGV[13] == '2'
 local h = holder(14, #ARGV)
 if h and (h.owner ~= owner or h.fence ~= fence or h.grant ~= grant) then return refusal or {0, h.owner, h.rest, h.fence} end
 
-if not h and not carried and fence <= tonumber(rec[12] or '0') then return refusal or {-5, 0, rec[10]} end
 if repair and not carried and ARGV[12] ~= '1' then return refusal or {-5, 0, rec[10] or ''} end -- it has forgotten once more
 local _, seen, last = fences('m')
 last = tonumber(last or '0')
@@ -43,6 +42,7 @@ for i = 14, #ARGV do
     given = given + 1
   end
 end
+if not h and #named > 0 and not carried and fence <= tonumber(rec[12] or '0') then return refusal or {-5, 0, rec[10]} end
 if not h and (not repair or #named == 0 or (seen and seen > fence) or noted == 1) then return refusal or {0, '', 0, 0} end
 local other, e, its
 if not h or KEYS[4] then other, e, its = rival(owner, grant) end

@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -149,6 +150,106 @@ func TestCopy_ReadersAndPermits(t *testing.T) {
 	give("job", "bob")
 	eventually(t, time.Minute, "the node is in no doubt", func() bool { return inDoubt(t, nodes[0]) == "" })
 	lock(t, s, "job", "carol", time.Minute)
+}
+
+// inDoubtOf has these nodes forget, one after the other, what there is.
+func inDoubtOf(t *testing.T, s *proxy, nodes ...*redistest.Server) {
+	t.Helper()
+	for _, n := range nodes {
+		n.Do(t, "FLUSHALL")
+		copied(t, s, n)
+	}
+}
+
+// TestCopy_Force: FORCE takes away a name that most nodes, or all, are in doubt about. Neither RENEW nor UNLOCK of its owner succeeds
+// after that, and others may have it.
+func TestCopy_Force(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartNodes(t, 3)
+	s := serve(t, longLeases(t, nodes))
+	other := serve(t, longLeases(t, nodes))
+	allVote(t, s, other)
+	for i, forgets := range [][]*redistest.Server{nodes[:2], nodes} {
+		job := lock(t, s, "job", "alice", 40*time.Minute)
+		lock(t, other, "job", "alice", 40*time.Minute)
+		eventually(t, time.Minute, "every node has it", func() bool { return inspect(t, s, "job").Holding.Votes == 3 })
+		inDoubtOf(t, s, forgets...)
+		if a, err := other.Lock(t.Context(), locks.LockRequest{Key: job.Key, Owner: "bob", TTL: time.Minute}); err == nil || a.Granted {
+			t.Errorf("LOCK: %+v, %v", a, err)
+		}
+		if was, held, err := other.Force(t.Context(), locks.Key{Name: "free"}); held || err != nil {
+			t.Errorf("FORCE of a free name: %+v, %v, %v", was, held, err)
+		}
+		if was, held, err := other.ForceGrant(t.Context(), job.Key, job.Fence); err == nil {
+			t.Errorf("of one grant: %+v, %v, of which nobody knows the fence", was, held)
+		}
+		if was := force(t, []*proxy{other, s}[i], "job"); was.Key != job.Key || was.Owner != "alice" || was.Readers != 0 {
+			t.Errorf("forced %+v", was)
+		}
+		for _, n := range nodes {
+			if d := inDoubt(t, n); d != "" {
+				t.Errorf("a node is in doubt about %q", d)
+			}
+		}
+		isLost(t, s, "job", "alice", 0)
+		isLost(t, other, "job", "alice", job.Fence)
+		g := lock(t, other, "job", "bob", time.Minute)
+		if g.Fence <= job.Fence {
+			t.Errorf("fence %d after %d", g.Fence, job.Fence)
+		}
+		if _, err := s.Unlock(t.Context(), locks.UnlockRequest{Key: job.Key, Owner: "alice"}); !isNotOwner(err) && !errors.Is(err, locks.ErrLost) {
+			t.Errorf("UNLOCK by who was forced out: %v", err)
+		}
+		unlock(t, s, "job", "bob", 0)
+	}
+}
+
+// TestCopy_ForceOfReaders: FORCE takes a name in doubt from all who read it or have a permit, and LOCKCTL's form for readers from
+// nobody who may have it for itself.
+func TestCopy_ForceOfReaders(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartNodes(t, 3)
+	s := serve(t, longLeases(t, nodes))
+	allVote(t, s)
+	for _, r := range []locks.LockRequest{
+		{Key: locks.Key{Name: "job"}, Owner: "alice", Shared: true}, {Key: locks.Key{Name: "job"}, Owner: "bob", Shared: true},
+		{Key: locks.Key{Name: "pool"}, Owner: "alice", Permits: 2}, {Key: locks.Key{Name: "pool"}, Owner: "bob", Permits: 2},
+		{Key: locks.Key{Name: "alone"}, Owner: "alice"},
+	} {
+		r.TTL = 40 * time.Minute
+		if a, err := s.Lock(t.Context(), r); err != nil || !a.Granted {
+			t.Fatal(a, err)
+		}
+	}
+	for _, n := range nodes {
+		eventually(t, time.Minute, "every node has all", func() bool {
+			return len(n.Do(t, "KEYS", "lockproxy:read:*").Elems) == 4 && len(n.Do(t, "KEYS", "lockproxy:lock:*").Elems) == 1
+		})
+	}
+	inDoubtOf(t, s, nodes[1:]...)
+	if was, held, err := s.ForceReaders(t.Context(), locks.Key{Name: "alone"}); err == nil || held {
+		t.Errorf("from readers that there are not: %+v, %v", was, held)
+	}
+	was, held, err := s.ForceReaders(t.Context(), locks.Key{Name: "job"})
+	if err != nil || !held || was.Readers != 2 || was.Reader == "" || was.Name != "job" {
+		t.Errorf("forced %+v, %v, %v", was, held, err)
+	}
+	if was := force(t, s, "pool"); was.Readers != 2 {
+		t.Errorf("forced %+v", was)
+	}
+	for _, n := range nodes[1:] {
+		if d := inDoubt(t, n); d != "alone" {
+			t.Errorf("a node is in doubt about %q", d)
+		}
+	}
+	for _, name := range []string{"job", "pool"} {
+		for _, owner := range []string{"alice", "bob"} {
+			if v, err := s.Renew(t.Context(), locks.RenewRequest{Key: locks.Key{Name: name}, Owner: owner, TTL: time.Minute, Shared: true}); !errors.Is(err, locks.ErrLost) {
+				t.Errorf("RENEW of %s by %s: %v, %v", name, owner, v, err)
+			}
+		}
+		lock(t, s, name, "carol", time.Minute)
+	}
 }
 
 // TestCopy_KeptLockGetsAllNodesBack: a lock that is renewed survives that every node forgets it, one after the other.
@@ -499,6 +600,10 @@ func TestCopyScript_Renewals(t *testing.T) {
 	}
 	c.renew("a repair above the floor", "1 ", "new", floor+1, "hold-new", time.Minute, "1")
 
+	reading := c.n.Do(t, c.s.Command(scripts.Read, job)...)
+	if got := replyText(reading.Elems[4]); len(reading.Elems) != 5 || reading.Elems[0].Int() != -5 || reading.Elems[3].Text != strconv.FormatInt(floor, 10) || got != "hold-job walice" {
+		t.Errorf("what it is in doubt about: %v", reading)
+	}
 	c.renew("carried", "-5 ", "job", floor, "hold-job", time.Minute, "loss")
 	if d := inDoubt(t, c.n); !c.has("job") || strings.Contains(d, "job") {
 		t.Errorf("it has the lock: %v; in doubt about %q", c.has("job"), d)
@@ -512,6 +617,7 @@ func TestCopyScript_Renewals(t *testing.T) {
 	c.renew("carried late", "", "job", floor, "hold-job", time.Minute, "loss")
 	c.give("UNLOCK of a name in doubt", "-5 ", "given", floor, "hold-given")
 	c.renew("carried after it", "", "given", floor, "hold-given", time.Minute, "loss")
+	c.renew("a renewal after it", "0 ", "given", floor, "hold-given", time.Minute, "0")
 	c.run("a note", "-5 ", scripts.Note, c.s.RedisKeys(locks.Key{Name: "forced"}), strconv.FormatInt(floor, 10))
 	c.renew("carried after a note", "", "forced", floor, "hold-forced", time.Minute, "loss")
 	for _, name := range []string{"job", "given", "forced"} {

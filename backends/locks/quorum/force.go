@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/tally"
@@ -20,8 +21,14 @@ var errForced = errors.New("the owner takes the lock again faster than it can be
 // Force implements locks.Inspector. It takes a name away from the owner that has it for itself; if there is none, from all that
 // read it, or with a fence those that read it under that one, and returns what one of these had, with its reader's key.
 func (s *Store) Force(ctx context.Context, k locks.Key, fence int64) (was locks.Holding, held bool, err error) {
-	was, held, err = s.forceOf(ctx, k, fence)
-	if err != nil || held {
+	if fence <= 0 { // in doubt, a node does not know the fence
+		if was, held, err = s.forceDoubts(ctx, k, fence); err != nil {
+			return was, held, err
+		}
+	}
+	if now, alone, err := s.forceOf(ctx, k, fence); alone {
+		return now, true, err
+	} else if err != nil {
 		return was, held, err
 	}
 	fence = max(fence, 0) // from OfReaders
@@ -105,43 +112,112 @@ func upTo(votes []voters.Vote, fence int64) []voters.Vote {
 	return votes
 }
 
-// force releases the holds that a read showed. done reports that a quorum has none any more; else the owner may
-// have re-entered since the read.
+// forceDoubts takes a name away from all who may have it by what nodes in doubt say, if these are so many that no quorum can tell who
+// has it. It returns what one of them had, as far as that is known.
+func (s *Store) forceDoubts(ctx context.Context, k locks.Key, fence int64) (was locks.Holding, held bool, err error) {
+	if err := s.set.AcquireSlot(ctx); err != nil {
+		return was, false, err
+	}
+	defer s.set.ReleaseSlot()
+	readers := map[string]bool{}
+	for range forceTries {
+		votes, err := s.readStable(ctx, locks.Holder{Key: k})
+		all := tally.OwnersInDoubt(votes, k)
+		if err != nil || len(all) == 0 || voters.CountKind(votes, voters.Yes) >= s.set.Quorum {
+			return was, held, err
+		}
+		for _, h := range all {
+			its := votes
+			switch {
+			case h.Reader != "": // its records have a key of their own
+				if its, err = s.readStable(ctx, h); err != nil {
+					return was, held, err
+				}
+			case fence == locks.OfReaders:
+				return was, held, s.set.QuorumError("LOCKCTL", k.Name, votes)
+			}
+			t := takingOf(its, h.Owner)
+			t.addDoubts(its, h, s.set.Opts.MaxTTL)
+			done, err := s.takeAway(ctx, h, t)
+			if err != nil {
+				return was, held, err
+			}
+			if h.Reader != "" {
+				readers[h.Owner] = true
+			}
+			if done {
+				was, held = locks.Holding{Key: h.Key, Owner: h.Owner, Readers: len(readers), Waiters: s.host.Lines.Len(k)}, true
+				s.counters.forces.Add(1)
+			}
+		}
+	}
+	return was, held, errForced
+}
+
+// A taking is what is taken away from an owner.
+type taking struct {
+	fence   int64         // the largest of its grants
+	holds   []string      // exactly these
+	longest time.Duration // what is left of its lease
+}
+
+// takingOf is all that an owner has, by the votes of a read.
+func takingOf(votes []voters.Vote, owner string) taking {
+	t := taking{holds: tally.EveryHold(votes, owner)}
+	for i := range votes {
+		if v := &votes[i]; v.Kind == voters.Yes && v.Owner == owner {
+			t.fence, t.longest = max(t.fence, v.Fence), max(t.longest, v.Rest)
+		}
+	}
+	return t
+}
+
+// addDoubts adds what nodes in doubt may have forgotten that it has.
+func (t *taking) addDoubts(votes []voters.Vote, h locks.Holder, longest time.Duration) {
+	holds, fence := tally.HoldsInDoubt(votes, h)
+	if len(holds) > 0 {
+		t.fence, t.longest = max(t.fence, fence), longest
+	}
+	t.holds = slices.Compact(slices.Sorted(slices.Values(append(t.holds, holds...))))
+}
+
+// force takes away what a read showed, see takeAway.
+func (s *Store) force(ctx context.Context, h locks.Holder, votes []voters.Vote) (done bool, err error) {
+	return s.takeAway(ctx, h, takingOf(votes, h.Owner))
+}
+
+// takeAway releases what it is told. done reports that a quorum has none of the owner's holds any more; else the owner may
+// have re-entered since they were read.
 //
 // A quorum notes it first: without the note an UNLOCK through the owner's proxy, which knows only that its
 // validity runs, would succeed even where nodes name a rival, as GiveBack explains. Only the holds that were read
 // are removed, and only from grants that the note covers: a message that comes late finds other holds, or a larger
 // fence, and removes nothing.
-func (s *Store) force(ctx context.Context, h locks.Holder, votes []voters.Vote) (done bool, err error) {
-	fence := int64(0)
-	for i := range votes {
-		if v := &votes[i]; v.Kind == voters.Yes && v.Owner == h.Owner {
-			fence = max(fence, v.Fence)
-		}
-	}
+//
+// A node in doubt about the name counts as well: what ended, it knows as any other does. Source: integration/model/recover.
+func (s *Store) takeAway(ctx context.Context, h locks.Holder, t taking) (done bool, err error) {
 	limits := s.set.Opts.Timeouts(s.set.Opts.MaxTTL)
-	noted, err := s.noteShortening(ctx, h, fence, limits)
+	noted, err := s.noteShortening(ctx, h, t.fence, limits)
 	switch {
 	case err != nil:
 		return false, err
-	case voters.CountKind(noted, voters.Yes) < s.set.Quorum:
+	case voters.CountKind(noted, voters.Yes)+tally.InDoubt(noted) < s.set.Quorum:
 		return false, s.set.QuorumError("LOCKCTL", h.Name, noted)
 	}
-	s.grants.forgetGrant(h, fence)
-	s.host.Keepalive.Lose(h, fence, locks.LossForced, "it was taken away by an operator")
-	holds := tally.EveryHold(votes, h.Owner)
-	longest := tally.QthRest(votes, 1, func(v *voters.Vote) bool { return v.Kind == voters.Yes && v.Owner == h.Owner })
-	j := s.releaseCall(s.set.RedisKeys(h.Key), h.Owner, grant{fence: fence}, longest, "force", "", holds[:min(len(holds), forceHolds)], nil)
-	round := s.set.Ask(voters.AskRelease, j, func(v []voters.Vote) bool { return tally.LeftNothing(v, h.Owner) >= s.set.Quorum })
+	s.grants.forgetGrant(h, t.fence)
+	s.host.Keepalive.Lose(h, t.fence, locks.LossForced, "it was taken away by an operator")
+	j := s.releaseCall(s.set.RedisKeys(h.Key), h.Owner, grant{fence: t.fence}, t.longest, "force", "", t.holds[:min(len(t.holds), forceHolds)], nil)
+	without := func(v []voters.Vote) int { return tally.LeftNothing(v, h.Owner) + tally.InDoubt(v) }
+	round := s.set.Ask(voters.AskRelease, j, func(v []voters.Vote) bool { return without(v) >= s.set.Quorum })
 	s.host.Lines.Wake(h.Whole())
 	err = round.Wait(ctx, limits)
-	votes = round.Close(false, nil)
-	free := tally.LeftNothing(votes, h.Owner)
+	votes := round.Close(false, nil)
+	free := without(votes)
 	s.set.Ended(round, votes, voters.EndOf(err, free >= s.set.Quorum))
 	switch {
 	case err != nil:
 		return false, err
-	case free < s.set.Quorum && len(votes)-voters.CountKind(votes, voters.Silent) < s.set.Quorum:
+	case free < s.set.Quorum && len(votes)-voters.CountKind(votes, voters.Silent)+tally.InDoubt(votes) < s.set.Quorum:
 		return false, s.set.QuorumError("LOCKCTL", h.Name, votes)
 	}
 	return free >= s.set.Quorum, nil

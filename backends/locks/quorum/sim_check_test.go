@@ -495,7 +495,7 @@ func (h *simHistory) lost(l locks.Loss) {
 }
 
 // force notes that a FORCE begins (1) or has been answered (-1), and the lock that it took away; the zero Holding: none.
-func (h *simHistory) force(name string, by int, was locks.Holding) {
+func (h *simHistory) force(name string, by int, was locks.Holding) (owner string, fence int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := h.nameLocked(name)
@@ -508,6 +508,7 @@ func (h *simHistory) force(name string, by int, was locks.Holding) {
 	for _, b := range n.beliefs {
 		b.over = true
 	}
+	return n.owner, n.fence
 }
 
 // sorted is the history in an order that does not depend on what ran first at one moment.

@@ -460,7 +460,7 @@ func (c *simClient) force() {
 func (c *simClient) forceName(p *simProxy, name string) (was locks.Holding, held bool) {
 	h, well := c.w.history, c.w.well(p)
 	h.log(c.who, name, "%v FORCE", p)
-	h.force(name, +1, was)
+	owner, fence := h.force(name, +1, was)
 	h.forceReaders(name)
 	var err error
 	c.bounded(name, "FORCE", 0, func() { was, held, err = p.svc.Force(p.life, locks.Key{DB: 0, Name: name}) })
@@ -472,6 +472,12 @@ func (c *simClient) forceName(p *simProxy, name string) (was locks.Holding, held
 	h.forceReaders(name)
 	if was.Readers > 0 { // it may be a reader's
 		was = locks.Holding{}
+	}
+	if held && was.Fence == 0 { // most nodes were in doubt
+		h.count("taken of nodes in doubt")
+		if was.Owner == owner {
+			was.Fence = fence
+		}
 	}
 	h.force(name, -1, was)
 	return was, held

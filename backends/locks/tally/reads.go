@@ -120,3 +120,46 @@ func LeftNothing(votes []voters.Vote, owner string) (n int) {
 	}
 	return n
 }
+
+// InDoubt is how many nodes are in doubt about the name. They have done what they were told, though they do not vote.
+func InDoubt(votes []voters.Vote) (n int) {
+	for i := range votes {
+		if votes[i].Code == voters.InDoubt {
+			n++
+		}
+	}
+	return n
+}
+
+// OwnersInDoubt are those who may have the name, or read it, by what nodes have forgotten.
+func OwnersInDoubt(votes []voters.Vote, k locks.Key) (all []locks.Holder) {
+	for i := range votes {
+		for _, whose := range votes[i].Doubts {
+			h := locks.Holder{Key: k, Owner: whose[1:]}
+			if whose[0] == 'r' {
+				h = h.Reading()
+			}
+			if !slices.Contains(all, h) {
+				all = append(all, h)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b locks.Holder) int { return cmp.Or(a.Key.Compare(b.Key), cmp.Compare(a.Owner, b.Owner)) })
+	return all
+}
+
+// HoldsInDoubt are the holds of an owner that nodes may have forgotten, and a fence that none of their grants has a larger one than.
+func HoldsInDoubt(votes []voters.Vote, h locks.Holder) (ids []string, fence int64) {
+	its := "w" + h.Owner
+	if h.Reader != "" {
+		its = "r" + h.Owner
+	}
+	for i := range votes {
+		for id, whose := range votes[i].Doubts {
+			if whose == its {
+				ids, fence = append(ids, id), max(fence, votes[i].Fence)
+			}
+		}
+	}
+	return ids, fence
+}

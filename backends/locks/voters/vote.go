@@ -52,6 +52,7 @@ type Vote struct {
 	Grant   string  // acquire, read: the hold whose LOCK numbered the grant, as far as this node knows
 	Read    *Reading
 	ReadBy  map[string]time.Duration // readers: what is left of the lease of each owner
+	Doubts  map[string]string        // read: those of a node InDoubt, with r or w and the owner by hold; no grant of theirs has a larger Fence
 	Page    *Page
 	Notices []locks.Notice
 
@@ -199,15 +200,16 @@ func readVote(reply rueidis.RedisMessage, p Parse) Vote {
 
 func parseAbstention(code Abstention, m []rueidis.RedisMessage) (Vote, error) {
 	v := Vote{Code: code}
+	least := map[Abstention]int{unregistered: 3, Quarantined: 4, Floorless: 3, otherSet: 2, InDoubt: 2}[code]
+	if least == 0 || len(m) < least {
+		return v, fmt.Errorf("%d values of refusal %d where %d were expected", len(m), code, least)
+	}
 	if err := readInts(m, &v.wait); err != nil {
 		return v, err
 	}
 	wait := (millis(v.wait) + time.Second - 1).Truncate(time.Second)
 	switch code {
 	case unregistered:
-		if len(m) < 3 {
-			return v, errors.New("no replication id")
-		}
 		var older int64
 		v.Err = errNoRecord
 		err := firstError(ReadText(m[1], &v.replid), readInts(m[2:], &older))
@@ -215,31 +217,22 @@ func parseAbstention(code Abstention, m []rueidis.RedisMessage) (Vote, error) {
 		return v, err
 	case Quarantined:
 		v.Err = fmt.Errorf("quarantine for %v at most", wait)
-		if len(m) < 4 {
-			return v, errors.New("no loss of memory")
-		}
 		return v, firstError(readInts(m[1:], &v.maxTTL), ReadText(m[2], &v.Gen), readInts(m[3:], &v.copyIn))
 	case InDoubt:
 		v.Err = fmt.Errorf("forgot its locks, and abstains for this name for %v, or until it is unlocked", wait)
-		if len(m) < 2 {
-			return v, errors.New("no loss of memory")
+		err := ReadText(m[1], &v.Gen)
+		if len(m) == 4 && err == nil {
+			v.Doubts, err = m[3].AsStrMap()
+			err = firstError(err, readInts(m[2:], &v.Fence), checkFenceOrNone(v.Fence))
 		}
-		return v, ReadText(m[1], &v.Gen)
+		return v, err
 	case Floorless:
 		v.Err = fmt.Errorf("waits for its fence floor since %v", wait)
-		if len(m) < 3 {
-			return v, errors.New("no name of the quarantine")
-		}
 		return v, firstError(ReadText(m[1], &v.quarantine), readInts(m[2:], &v.maxTTL))
-	case otherSet:
-		e := &otherSetError{}
-		v.Err, v.set = e, &nodeSet{epoch: v.wait}
-		if len(m) < 2 {
-			return v, errors.New("no list")
-		}
-		return v, ReadText(m[1], &e.theirs)
 	}
-	return v, fmt.Errorf("unknown refusal %d", code)
+	e := &otherSetError{}
+	v.Err, v.set = e, &nodeSet{epoch: v.wait}
+	return v, ReadText(m[1], &e.theirs)
 }
 
 // A fenceError is an answer with a number that cannot be a fence. If it were counted as one, all nodes would

@@ -133,7 +133,7 @@ func (c *Config) store(m *node, x int, f uint8) {
 func (c *Config) release(s *state, k, x int, out emit) {
 	t := *s
 	m, a := &t.nodes[k], &t.attempts[x]
-	counts := m.votes()
+	counts := m.out == 0
 	m.releases &^= 1 << x
 	there := m.rem[x] > 0
 	m.rem[x] = 0
