@@ -158,13 +158,15 @@ var errNotHeld = exit.With(exit.Failed, errors.New("nobody has it"))
 // confirmForce shows who has a lock, and has the name typed. No time is set for that.
 func (p program) confirmForce(ctx context.Context, conn *client.Conn, name string) error {
 	l, ok, err := inspect.Info(ctx, conn, name)
+	switch refused := (client.Refusal{}); {
+	case errors.As(err, &refused) && refused.Word() == "NOQUORUM": // FORCE takes it from all who may have it, if the nodes can tell
+		_, err = fmt.Fprintln(p.stdout, "Who has it is not certain:", client.Printable(refused.Text))
+	case err == nil && !ok:
+		err = errNotHeld
+	case err == nil:
+		err = inspect.WriteLocks(p.stdout, []inspect.Lock{l})
+	}
 	if err != nil {
-		return err
-	}
-	if !ok {
-		return errNotHeld
-	}
-	if err := inspect.WriteLocks(p.stdout, []inspect.Lock{l}); err != nil {
 		return err
 	}
 	fmt.Fprint(p.stdout, "\nIts owner's work is not stopped by this: two may work at once. Be sure that the owner is dead,\n"+

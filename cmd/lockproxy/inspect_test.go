@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"net"
 	"strings"
 	"testing"
 
@@ -136,6 +137,30 @@ func TestForce(t *testing.T) {
 	}
 	if got := s.dial(t).do("LOCK b 30s OWNER x", 6); !strings.HasPrefix(got, "*4 :") {
 		t.Errorf("after it was taken away: %s", got)
+	}
+}
+
+// TestForce_InDoubt: FORCE is asked for also where nobody can tell who has the lock.
+func TestForce_InDoubt(t *testing.T) {
+	for typed, want := range map[string]int{"a\n": exit.OK, "\n": exit.Failed} {
+		s := standIn(t, func(_ net.Conn, args []string) string {
+			switch args[1] {
+			case "INFO":
+				return "-NOQUORUM 1 of 3 answered\r\n"
+			case "HELP":
+				return "*0\r\n"
+			}
+			return "*4\r\n+name\r\n+a\r\n+owner\r\n+second\r\n"
+		})
+		var out, errs buffer
+		p := program{env: func(string) (string, bool) { return "", false }, stdin: strings.NewReader(typed), stdout: &out, stderr: &errs}
+		code := p.run(t.Context(), []string{"lockproxy", "force", "--proxy", "unix://" + s.socket, "a"})
+		if code != want || !strings.Contains(out.String(), "not certain: NOQUORUM 1 of 3") || strings.Contains(out.String(), "second") != (want == exit.OK) {
+			t.Errorf("%q typed: %d %s\n%s", typed, code, errs.String(), out.String())
+		}
+		if asked := strings.Contains(strings.Join(s.heard(), "\n"), "FORCE"); asked != (want == exit.OK) {
+			t.Errorf("%q typed: the proxy heard %q", typed, s.heard())
+		}
 	}
 }
 

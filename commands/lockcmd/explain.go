@@ -236,7 +236,7 @@ func (e *explanation) quarantineEnds(missing int) string {
 	slices.Sort(doubts)
 	switch {
 	case len(doubts) >= missing:
-		return "; enough vote about this name when it has been unlocked, or in " + span(doubts[missing-1])
+		return "; enough vote about this name when it has been unlocked or taken away by FORCE, or in " + span(doubts[missing-1])
 	case len(left) < missing:
 		return ""
 	}

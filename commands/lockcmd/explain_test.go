@@ -64,7 +64,7 @@ func TestExplain(t *testing.T) {
 		{"held, and a node copies", explanation{Inspection: locks.Inspection{Nodes: copies, Need: 2, Held: true, Holding: has}},
 			"  n3: does not vote: it may have forgotten leases that still run, and first has to know what a majority of the others hold; it votes in seconds if these do, else in 41s|next: free in at most 27.9s, unless its owner renews it; at once when it is unlocked"},
 		{"in doubt", explanation{Inspection: locks.Inspection{Nodes: doubts, Need: 2, Holding: locks.Holding{Key: locks.Key{Name: "job"}}}, noQuorum: true},
-			"1 of 3 nodes vote, 2 must agree:|  n3: does not vote: forgot|next: NOQUORUM until 1 more node votes; enough vote about this name when it has been unlocked, or in 39m0s"},
+			"1 of 3 nodes vote, 2 must agree:|  n3: does not vote: forgot|next: NOQUORUM until 1 more node votes; enough vote about this name when it has been unlocked or taken away by FORCE, or in 39m0s"},
 		{"held by somebody", explanation{Inspection: locks.Inspection{Nodes: held, Need: 2, Held: true, Holding: has}, visible: hidden},
 			"job is held 2 times by an owner whom only admin users may see, fence 7, for 2m5s; 2 nodes agree|  n1: held by an owner whom only admin users may see, fence 7, 27.9s left"},
 		{"renewed", explanation{Inspection: locks.Inspection{Nodes: held, Need: 2, Held: true, Holding: kept}},

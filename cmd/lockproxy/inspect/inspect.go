@@ -122,7 +122,7 @@ func WriteLocks(w io.Writer, locks []Lock) error {
 		if l.Readers > 0 {
 			readers = strconv.FormatInt(l.Readers, 10)
 		}
-		rows = append(rows, []string{l.Name, l.Owner, only(held, short(l.Held)), short(l.Remaining), only(held, strconv.FormatInt(l.Holds, 10)), readers,
+		rows = append(rows, []string{l.Name, l.Owner, only(held, short(l.Held)), only(held || l.Readers > 0, short(l.Remaining)), only(held, strconv.FormatInt(l.Holds, 10)), readers,
 			strconv.FormatInt(l.Waiters, 10), only(held, strconv.FormatInt(l.Votes, 10)), only(held, strconv.FormatInt(l.Fence, 10)), by, l.Info})
 	}
 	return table(w, []string{"NAME", "OWNER", "HELD", "LEFT", "HOLDS", "SHARED", "WAITING", "VOTES", "FENCE", "KIND", "INFO"}, rows)

@@ -129,11 +129,11 @@ func (c *Config) store(m *node, x int, f uint8) {
 	c.forgetGhost(m)
 }
 
-// release also stands for the undo of a LOCK that was not granted, and for FORCE.
+// release also stands for the undo of a LOCK that was not granted, and for FORCE, of which a node under a marker knows as any other does.
 func (c *Config) release(s *state, k, x int, out emit) {
 	t := *s
 	m, a := &t.nodes[k], &t.attempts[x]
-	counts := m.out == 0
+	inDoubt := m.doubt > 0
 	m.releases &^= 1 << x
 	there := m.rem[x] > 0
 	m.rem[x] = 0
@@ -151,8 +151,11 @@ func (c *Config) release(s *state, k, x int, out emit) {
 		m.doubt = 0
 	}
 	m.over |= 1 << x
-	if x == 0 && s.ending == 1 && counts {
+	if x == 0 && s.ending == 1 && m.out == 0 {
 		m.ended = 1
+		if inDoubt {
+			m.ended = 2
+		}
 	}
 	out(t, c.step("releases", x, k), "")
 }

@@ -28,7 +28,7 @@ func TestSoundRulesHold(t *testing.T) {
 		{"two nodes forget, or one twice, and may be back without a copy", world("ha", 2, losing, staying, lossy), []string{granted, marked, fellBack}},
 		{"an operator ends a lock that is kept", world("h", 3, ending, lossy), []string{renewed, answered, putBack, marked}},
 		{"the same, it is restored, and rounds are slow", world("e", 4, ending, restoring, slower), []string{renewed, answered, restored, restoredLate}},
-		{"and a node forgets twice", world("e", 3, ending, restoring, losing), []string{renewed, answered, restored, restoredLate}},
+		{"and a node forgets twice, or two do", world("e", 3, ending, restoring, losing), []string{renewed, answered, answeredInDoubt, restored, restoredLate}},
 		{"or goes back to an older memory", world("e", 3, ending, restoring, saving), []string{renewed, answered, restored, cleared}},
 		{"shorter renewals of a lock that is restored, beside a rival", world("ha", 4, renewing, shorter, restoring, slower), []string{granted, renewed, restored}},
 	} {

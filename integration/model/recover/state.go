@@ -53,7 +53,7 @@ type node struct {
 	acquires, settles, releases uint8 // may still arrive: a bit a LOCK
 	renewal, late, carried      uint8 // so may the RENEW under way, an older one, and what is sent after one
 	settled                     uint8 // the proxy knows: the fence is stored, a bit a LOCK
-	renewed, ended, knows       uint8 // the RENEW is done, the lock is ended; that this node votes in this generation
+	renewed, ended, knows       uint8 // the RENEW is done; the lock is ended, 2: under a marker; that this node votes in this generation
 	vote, kept                  [slots]uint8
 }
 

@@ -22,19 +22,20 @@ func (s step) String() string {
 
 // What is counted: without it a search proves nothing.
 const (
-	shared       = "is granted, and shares the name"
-	granted      = "is granted"
-	entered      = "is told the grant that its owner has"
-	renewed      = "RENEW is told"
-	answered     = "FORCE is answered"
-	putBack      = "puts the grant back"
-	restored     = "restores the grant under the marker"
-	restoredLate = "restores the grant"
-	lost         = "forgets"
-	back         = "is back"
-	marked       = "is back, and marks the name"
-	cleared      = "is back without a record of its older memory"
-	fellBack     = "is back without a copy"
+	shared          = "is granted, and shares the name"
+	granted         = "is granted"
+	entered         = "is told the grant that its owner has"
+	renewed         = "RENEW is told"
+	answered        = "FORCE is answered"
+	answeredInDoubt = "FORCE is answered by nodes that were in doubt"
+	putBack         = "puts the grant back"
+	restored        = "restores the grant under the marker"
+	restoredLate    = "restores the grant"
+	lost            = "forgets"
+	back            = "is back"
+	marked          = "is back, and marks the name"
+	cleared         = "is back without a record of its older memory"
+	fellBack        = "is back without a copy"
 )
 
 type emit = func(t state, by step, broken string)
@@ -322,12 +323,20 @@ func (c *Config) operator(s *state, out emit) {
 		out(t, c.step("FORCE", 0, -1), "")
 		return
 	}
-	votes := 0
+	votes, inDoubt, what := 0, 0, answered
 	for k := range s.nodes {
-		votes += int(s.nodes[k].ended)
+		switch s.nodes[k].ended {
+		case 1:
+			votes++
+		case 2:
+			inDoubt++
+		}
 	}
-	if votes >= c.quorum() && (int(s.endSince) < c.R || !c.EndBound) {
+	if votes < c.quorum() {
+		what = answeredInDoubt
+	}
+	if votes+inDoubt >= c.quorum() && (int(s.endSince) < c.R || !c.EndBound) {
 		t.ending = 2
-		out(t, c.step(answered, 0, -1), "")
+		out(t, c.step(what, 0, -1), "")
 	}
 }
