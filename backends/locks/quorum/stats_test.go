@@ -88,6 +88,14 @@ func addUp(s *proxy) bool {
 		durations(s, "wait_seconds", "outcome", "refused").Count() == st.Refusals
 }
 
+// oneWaits waits until one waits that was refused: the first try of who has come in line may be behind an UNLOCK.
+func oneWaits(t *testing.T, s *proxy) {
+	t.Helper()
+	eventually(t, time.Minute, "one waits", func() bool {
+		return s.Stats().Waiting == 1 && counter(s, "rounds_total", "question", "acquire", "outcome", "held") > 0
+	})
+}
+
 func TestCounters_TriggersLossesAndRepeats(t *testing.T) {
 	s, _ := start(t, 3)
 	first := lock(t, s, "job", "first", time.Minute)
@@ -96,7 +104,7 @@ func TestCounters_TriggersLossesAndRepeats(t *testing.T) {
 		a, _ := s.Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: "second", TTL: time.Minute, Wait: time.Minute})
 		came <- a
 	}()
-	eventually(t, 5*time.Second, "one waits", func() bool { return s.Stats().Waiting == 1 })
+	oneWaits(t, s)
 	unlock(t, s, "job", first.Owner, 0)
 	if a := <-came; !a.Granted {
 		t.Fatalf("refused: %+v", a)
@@ -139,7 +147,7 @@ func TestCounters_MeasureHoldsAndWaits(t *testing.T) {
 		a, _ := s.Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: "second", TTL: time.Minute, Wait: time.Minute})
 		came <- a
 	}()
-	eventually(t, 5*time.Second, "one waits", func() bool { return s.Stats().Waiting == 1 })
+	oneWaits(t, s)
 	const least = 200 * time.Millisecond
 	time.Sleep(least)
 	unlock(t, s, "job", first.Owner, 0)
