@@ -44,6 +44,9 @@ func TestSetsHold(t *testing.T) {
 		"with a lease of before":    func(c *Sets) { c.Held, c.Begun = true, 2 },
 		"with a fence of two nodes": func(c *Sets) { c.Fence, c.Begun = 2, 2 },
 		"where a node forgets":      func(c *Sets) { c.Losses, c.Begun = 1, 2 },
+		"what runs is read":         func(c *Sets) { c.Reads, c.Held, c.Lease = true, true, 2 },                          // of 1.4 million states
+		"and a node forgets":        func(c *Sets) { c.Reads, c.Held, c.Lease, c.Losses, c.Begun = true, true, 2, 1, 2 }, // 5.3
+		"a node leaves and returns": func(c *Sets) { c.Returns, c.Reads, c.Held, c.Lease = true, true, true, 2 },         // 1.4
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := sound()
@@ -61,6 +64,8 @@ func TestEachRuleOfSetsIsNeeded(t *testing.T) {
 		"nodes know their set":      {func(c *Sets) { c.Known, c.Held = false, true }, "two valid holders"},
 		"one node at a time":        {func(c *Sets) { c.Overlaps, c.Held, c.Begun = false, true, 1 }, "two valid holders"},
 		"leases of before are over": {func(c *Sets) { c.Waits, c.Held, c.Begun = false, true, 2 }, "two valid holders"},
+		"a majority is read":        {func(c *Sets) { c.ReadAll, c.Reads, c.Held, c.Lease, c.Begun = false, true, true, 2, 2 }, "two valid holders"},
+		"after the last change":     {func(c *Sets) { c.ReadLate, c.Reads, c.Held, c.Lease, c.Begun = false, true, true, 2, 2 }, "two valid holders"},
 		"fences are told":           {func(c *Sets) { c.Floors, c.Fence, c.Begun = false, 2, 2 }, "fence"},
 		"nodes that forgot sit out": {func(c *Sets) { c.SitsOut, c.Losses, c.Held = false, 1, true }, "two valid holders"},
 	} {

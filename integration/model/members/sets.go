@@ -5,32 +5,37 @@ import (
 	"math/bits"
 )
 
-// Sets is a change of the lock nodes from {0,1,2} over {0,1,2,3} to {1,2,3}. An operator tells
-// the nodes one by one what set they are in; nobody tells the proxies: each of two clients
+// Sets is a change of the lock nodes from {0,1,2} over {0,1,2,3} to {1,2,3}, or from {0,1,2,3} over {0,1,2} and back, with node 3
+// empty. An operator tells the nodes one by one what set they are in; nobody tells the proxies: each of two clients
 // has a proxy with any of the lists at any time.
 type Sets struct {
 	Known    bool // a node refuses a list that is neither its set nor that to come
 	Overlaps bool // a list that comes next differs by one node; else 0 is exchanged for 3 at once
-	Waits    bool // a further change begins when leases of before the last one are over
+	Waits    bool // a further change begins when leases of before the last one are over, as for the longest there may be
+	Reads    bool // or for the longest that there is, as a majority tells
+	ReadAll  bool // a majority of the list
+	ReadLate bool // after the last change, not before it
 	Floors   bool // and when the fences of a majority are known to the next list
 	SitsOut  bool // a node that forgot has no vote until leases it may have forgotten are over
 	Lease    uint8
 	Losses   uint8 // how often a node may forget
 	Fence    uint8 // which only nodes 0 and 1 carry at the start
 	Begun    uint8 // the epoch that all nodes are at, at the start
-	Held     bool  // A has the name on nodes 0 and 1 at the start
+	Held     bool  // A has the name on a majority at the start: nodes 0 and 1, or 1, 2 and 3
+	Returns  bool  // the change is from {0,1,2,3} and back
 }
 
 // sound are Sets with every rule.
 func sound() Sets {
-	return Sets{Known: true, Overlaps: true, Waits: true, Floors: true, SitsOut: true, Lease: 1, Begun: 1}
+	return Sets{Known: true, Overlaps: true, Waits: true, ReadAll: true, ReadLate: true, Floors: true, SitsOut: true, Lease: 1, Begun: 1}
 }
 
 const setNodes, setClients = 4, 2
 
-// setLists are the nodes of each list; setEpochs the lists that a node takes at each epoch.
+// setLists are the nodes of each list, returning those of a change and back; setEpochs the lists that a node takes at each epoch.
 var (
 	setLists  = [3]uint8{0b0111, 0b1111, 0b1110}
+	returning = [3]uint8{0b1111, 0b0111, 0b1111}
 	setEpochs = [5]uint8{0b001, 0b011, 0b010, 0b110, 0b100}
 	exchange  = [5]uint8{0b001, 0b101, 0b101, 0b101, 0b100}
 )
@@ -61,6 +66,8 @@ type setState struct {
 	clients [setClients]setClient
 	epoch   uint8 // the operator's
 	since   uint8 // ticks since a majority had it
+	read    bool  // how long leases run
+	until   uint8 // ticks until they are over
 	told    bool  // the fences
 	losses  uint8
 	largest uint8 // fence of a grant
@@ -76,11 +83,27 @@ func (c Sets) start() (s setState) {
 	}
 	s.nodes[0].fence, s.nodes[1].fence = c.Fence, c.Fence
 	if c.Held {
-		s.nodes[0].owner, s.nodes[1].owner = 1, 1
-		s.nodes[0].rest, s.nodes[1].rest = c.Lease, c.Lease
+		holders := uint8(0b0011)
+		if c.Returns {
+			holders = 0b1110
+		}
+		for k := range s.nodes {
+			if holders>>k&1 == 1 {
+				s.nodes[k].owner, s.nodes[k].rest = 1, c.Lease
+			}
+		}
 		s.clients[0] = setClient{valid: c.Lease, granted: true}
+		s.read = c.Reads && !c.ReadLate // before that
 	}
 	return s
+}
+
+// lists are those of the change.
+func (c Sets) lists() [3]uint8 {
+	if c.Returns {
+		return returning
+	}
+	return setLists
 }
 
 func (c Sets) takes(n *setNode, list uint8) bool {
@@ -90,7 +113,12 @@ func (c Sets) takes(n *setNode, list uint8) bool {
 	if !c.Overlaps {
 		return exchange[n.epoch]>>list&1 == 1
 	}
-	return setEpochs[n.epoch]>>list&1 == 1
+	for at, nodes := range c.lists() {
+		if setEpochs[n.epoch]>>at&1 == 1 && nodes == c.lists()[list] {
+			return true
+		}
+	}
+	return false
 }
 
 func (n *setNode) votes() bool { return n.out == 0 && !n.lost }
@@ -128,6 +156,7 @@ func (c Sets) tick(s setState) (setState, bool) {
 		}
 	}
 	s.since = min(s.since+1, c.Lease)
+	low(&s.until)
 	return s, s != before
 }
 
@@ -163,45 +192,79 @@ func (c Sets) operate(s setState, out func(setState, string, string)) {
 		c.tell(s, out)
 		return
 	}
-	if opens && s.epoch == 2 && c.Waits && s.since < c.Lease {
+	if s.epoch == 2 && c.Reads && !s.read {
+		c.readLeases(s, out)
+	}
+	if opens && s.epoch == 2 && !c.over(&s) {
 		return
 	}
 	t := s
 	t.epoch++
+	if c.Returns && t.epoch == 3 { // it may have been emptied meanwhile, and votes at once
+		t.nodes[3] = setNode{epoch: t.epoch}
+	}
 	out(t, fmt.Sprintf("epoch %d begins", t.epoch), "")
+}
+
+// over reports whether the operator takes the leases of before the last change to be over.
+func (c Sets) over(s *setState) bool {
+	return !c.Waits || s.since >= c.Lease || s.read && s.until == 0
+}
+
+// readLeases has the operator read how long leases run.
+func (c Sets) readLeases(s setState, out func(setState, string, string)) {
+	for nodes := uint8(1); nodes < 1<<setNodes; nodes++ {
+		if _, ok := s.votingFence(nodes); !ok || nodes&^c.lists()[1] != 0 || c.ReadAll && !quorum(nodes, c.lists()[1]) {
+			continue
+		}
+		t := s
+		t.read = true
+		for k := range s.nodes {
+			if nodes>>k&1 == 1 {
+				t.until = max(t.until, s.nodes[k].rest)
+			}
+		}
+		out(t, fmt.Sprintf("%04b tell for how long leases run, %d", nodes, t.until), "")
+	}
 }
 
 // between are the lists that take part in an epoch.
 func (c Sets) between(epoch uint8) (from, to uint8) {
+	lists := c.lists()
 	switch {
 	case !c.Overlaps:
-		return setLists[0], setLists[2]
+		return lists[0], lists[2]
 	case epoch < 3:
-		return setLists[0], setLists[1]
+		return lists[0], lists[1]
 	}
-	return setLists[1], setLists[2]
+	return lists[1], lists[2]
 }
 
 // tell raises the fences of the next list to the largest of a majority. Leases of before
 // are over.
 func (c Sets) tell(s setState, out func(setState, string, string)) {
-	if c.Waits && s.since < c.Lease {
+	if !c.over(&s) {
+		if c.Reads && !s.read {
+			c.readLeases(s, out)
+		}
 		return
 	}
 	for nodes := uint8(1); nodes < 1<<setNodes; nodes++ {
-		if f, ok := s.read(nodes); ok && quorum(nodes, setLists[1]) {
+		if f, ok := s.votingFence(nodes); ok && quorum(nodes, c.lists()[1]) {
 			t := s
 			t.told = true
-			for k := 1; k < setNodes; k++ {
-				t.nodes[k].fence = max(t.nodes[k].fence, f)
+			for k := range t.nodes {
+				if c.lists()[2]>>k&1 == 1 {
+					t.nodes[k].fence = max(t.nodes[k].fence, f)
+				}
 			}
 			out(t, fmt.Sprintf("%04b tell their fences, %d", nodes, f), "")
 		}
 	}
 }
 
-// read is the largest fence of these nodes, if all vote.
-func (s *setState) read(nodes uint8) (fence uint8, ok bool) {
+// votingFence is the largest fence of these nodes, if all vote.
+func (s *setState) votingFence(nodes uint8) (fence uint8, ok bool) {
 	for k := range s.nodes {
 		if nodes>>k&1 == 1 {
 			if !s.nodes[k].votes() {
@@ -228,10 +291,10 @@ func (c Sets) forget(s setState, k int, out func(setState, string, string)) {
 	if !n.lost || n.out > 0 {
 		return
 	}
-	for list := range setLists {
+	for list, all := range c.lists() {
 		for nodes := uint8(1); nodes < 1<<setNodes; nodes++ {
-			f, ok := s.read(nodes)
-			if !ok || nodes>>k&1 == 1 || !quorum(nodes, setLists[list]) || setLists[list]>>k&1 == 0 || nodes&^setLists[list] != 0 {
+			f, ok := s.votingFence(nodes)
+			if !ok || nodes>>k&1 == 1 || !quorum(nodes, all) || all>>k&1 == 0 || nodes&^all != 0 {
 				continue
 			}
 			epoch := uint8(0)
@@ -259,7 +322,7 @@ func (c Sets) client(s setState, i int, out func(setState, string, string)) {
 		if cl.granted {
 			return
 		}
-		for list := range setLists {
+		for list := range c.lists() {
 			if !c.Overlaps && list == 1 {
 				continue
 			}
@@ -277,7 +340,7 @@ func (c Sets) client(s setState, i int, out func(setState, string, string)) {
 			fence = max(fence, n.fences[i])
 			continue
 		}
-		if setLists[cl.list]>>k&1 == 1 && n.votes() && n.owner == 0 && c.takes(n, cl.list) {
+		if c.lists()[cl.list]>>k&1 == 1 && n.votes() && n.owner == 0 && c.takes(n, cl.list) {
 			t := s
 			m := &t.nodes[k]
 			m.owner, m.rest, m.fence = me, c.Lease, n.fence+1
@@ -285,7 +348,7 @@ func (c Sets) client(s setState, i int, out func(setState, string, string)) {
 			out(t, fmt.Sprintf("%d votes for %c", k, 'A'+i), "")
 		}
 	}
-	if quorum(votes, setLists[cl.list]) && cl.age < c.Lease {
+	if quorum(votes, c.lists()[cl.list]) && cl.age < c.Lease {
 		t := s
 		t.clients[i] = setClient{list: cl.list, valid: c.Lease - cl.age, granted: true}
 		broken := ""
