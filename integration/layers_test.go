@@ -24,7 +24,7 @@ type room struct {
 
 var drawing = []room{
 	{pkg: "cmd/lockproxy",
-		ours:   []string{"cmd/lockproxy/child", "cmd/lockproxy/client", "cmd/lockproxy/embedded", "cmd/lockproxy/exit", "cmd/lockproxy/inspect", "cmd/lockproxy/loglimit", "cmd/lockproxy/store", "proxy", "proxy/admin", "commands", "commands/lockcmd", "commands/stats", "commands/adopt", "commands/adopt/explain", "commands/adopt/idiom", "commands/adopt/migrate", "commands/adopt/observe", "commands/adopt/peers", "backends", "backends/topology", "backends/upstream", "backends/locks", "backends/locks/voters", "backends/check", "backends/resp", "backends/metrics"},
+		ours:   []string{"cmd/lockproxy/child", "cmd/lockproxy/client", "cmd/lockproxy/embedded", "cmd/lockproxy/exit", "cmd/lockproxy/inspect", "cmd/lockproxy/loglimit", "cmd/lockproxy/store", "proxy", "proxy/admin", "commands", "commands/lockcmd", "commands/stats", "commands/adopt", "commands/adopt/explain", "commands/adopt/idiom", "commands/adopt/migrate", "commands/adopt/observe", "commands/adopt/peers", "backends", "backends/topology", "backends/upstream", "backends/locks", "backends/locks/membership", "backends/locks/voters", "backends/check", "backends/resp", "backends/metrics"},
 		theirs: []string{"github.com/urfave/cli/v2", "go.yaml.in/yaml/v3", "github.com/coreos/go-systemd/v22", "golang.org/x/sys"}},
 	{pkg: "cmd/lockproxy/child"},
 	{pkg: "cmd/lockproxy/client",
@@ -116,6 +116,9 @@ var drawing = []room{
 	{pkg: "backends/locks/quorum",
 		ours:   []string{"backends/locks", "backends/locks/voters", "backends/locks/copying", "backends/locks/hints", "backends/locks/holdid", "backends/locks/inflight", "backends/locks/nodekeys", "backends/locks/seats", "backends/locks/tally", "backends/metrics", "scripts"},
 		theirs: []string{"github.com/redis/rueidis", "github.com/hashicorp/golang-lru/v2"}},
+	{pkg: "backends/locks/membership",
+		ours:   []string{"backends", "backends/locks/nodekeys", "backends/locks/voters", "scripts"},
+		theirs: []string{"github.com/redis/rueidis"}},
 	{pkg: "backends/locks/copying",
 		ours:   []string{"backends/locks/nodekeys", "backends/locks/voters", "scripts"},
 		theirs: []string{"github.com/redis/rueidis"}},
@@ -171,7 +174,7 @@ var drawing = []room{
 
 // inTests is what the tests of any room may import on top of what the room may.
 var inTests = room{
-	ours:   []string{"integration/redistest", "commands/spec", "commands/lockcmd", "commands/adopt", "commands/adopt/peers", "backends", "backends/topology", "backends/upstream", "backends/locks", "backends/locks/waitq", "backends/locks/memstore", "backends/locks/etcd", "backends/locks/quorum", "backends/locks/voters"},
+	ours:   []string{"integration/redistest", "commands/spec", "commands/lockcmd", "commands/adopt", "commands/adopt/peers", "backends", "backends/topology", "backends/upstream", "backends/locks", "backends/locks/waitq", "backends/locks/memstore", "backends/locks/etcd", "backends/locks/membership", "backends/locks/quorum", "backends/locks/voters"},
 	theirs: []string{"github.com/alicebob/miniredis/v2", "github.com/yuin/gopher-lua", "github.com/redis/rueidis"},
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/lockproxy/lockproxy/backends"
-	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/backends/locks/membership"
 	"github.com/lockproxy/lockproxy/cmd/lockproxy/exit"
 	"github.com/lockproxy/lockproxy/cmd/lockproxy/store"
 )
@@ -22,7 +22,7 @@ const (
 )
 
 func (p program) nodesCommand() *cli.Command {
-	one := func(name, usage string, args int, argsUsage string, steps func(list []*backends.Server, args []*backends.Server) []voters.Change) *cli.Command {
+	one := func(name, usage string, args int, argsUsage string, steps func(list []*backends.Server, args []*backends.Server) []membership.Change) *cli.Command {
 		cmd := p.command(name, usage, args, func(c *cli.Context, o options) error {
 			var servers []*backends.Server
 			for _, text := range c.Args().Slice() {
@@ -46,16 +46,16 @@ func (p program) nodesCommand() *cli.Command {
 	})
 	show.Description = "Without a command it shows them. The exit code is 69 if no majority votes."
 	show.Subcommands = []*cli.Command{
-		one("add", "add a lock node", 1, "URL", func(list, a []*backends.Server) []voters.Change {
-			return []voters.Change{{From: minus(list, a[0]), To: plus(list, a[0])}}
+		one("add", "add a lock node", 1, "URL", func(list, a []*backends.Server) []membership.Change {
+			return []membership.Change{{From: minus(list, a[0]), To: plus(list, a[0])}}
 		}),
-		one("remove", "remove a lock node", 1, "URL", func(list, a []*backends.Server) []voters.Change {
-			return []voters.Change{{From: plus(list, a[0]), To: minus(list, a[0]), Dead: a[0]}}
+		one("remove", "remove a lock node", 1, "URL", func(list, a []*backends.Server) []membership.Change {
+			return []membership.Change{{From: plus(list, a[0]), To: minus(list, a[0]), Dead: a[0]}}
 		}),
-		one("replace", "add NEW, then remove OLD", 2, "OLD NEW", func(list, a []*backends.Server) []voters.Change {
+		one("replace", "add NEW, then remove OLD", 2, "OLD NEW", func(list, a []*backends.Server) []membership.Change {
 			before, after := plus(minus(list, a[1]), a[0]), plus(minus(list, a[0]), a[1])
 			both := plus(before, a[1])
-			return []voters.Change{{From: before, To: both, Dead: a[0]}, {From: both, To: after, Dead: a[0]}}
+			return []membership.Change{{From: before, To: both, Dead: a[0]}, {From: both, To: after, Dead: a[0]}}
 		}),
 	}
 	return show
@@ -73,7 +73,7 @@ func plus(list []*backends.Server, s *backends.Server) []*backends.Server {
 
 // changeNodes takes the next half step of the first change that is not done. If that has to wait it tries again, for as
 // long as wait.
-func (p program) changeNodes(ctx context.Context, o options, steps []voters.Change, finish bool, wait time.Duration) error {
+func (p program) changeNodes(ctx context.Context, o options, steps []membership.Change, finish bool, wait time.Duration) error {
 	if o.store.IsEtcd() {
 		return store.ErrNoNodes
 	}
@@ -88,7 +88,7 @@ func (p program) changeNodes(ctx context.Context, o options, steps []voters.Chan
 	}
 	for end := time.Now().Add(wait); ; {
 		err := p.changeStep(ctx, o, steps, finish, say)
-		var notYet *voters.NotYetError
+		var notYet *membership.NotYetError
 		if !errors.As(err, &notYet) {
 			return err
 		}
@@ -104,7 +104,7 @@ func (p program) changeNodes(ctx context.Context, o options, steps []voters.Chan
 	}
 }
 
-func (p program) changeStep(ctx context.Context, o options, steps []voters.Change, finish bool, say func(string)) error {
+func (p program) changeStep(ctx context.Context, o options, steps []membership.Change, finish bool, say func(string)) error {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	for i, c := range steps {

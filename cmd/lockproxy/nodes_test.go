@@ -20,6 +20,11 @@ func TestNodes(t *testing.T) {
 	if code, _, stderr := execute(t, nil, append([]string{"init"}, args("")[2:]...)...); code != exit.OK {
 		t.Fatal(stderr)
 	}
+	nodes[2].Pause()
+	if code, _, stderr := execute(t, nil, args("replace", nodes[0].URL(), nodes[3].URL())...); code != exitNotYet || !strings.Contains(stderr, nodes[2].Addr()) {
+		t.Errorf("a change while a node hangs: %d %s", code, stderr)
+	}
+	nodes[2].Resume()
 	steps := []struct {
 		args []string
 		code int
@@ -28,8 +33,7 @@ func TestNodes(t *testing.T) {
 		{[]string{"add"}, exit.Usage, "takes 1 URL"},
 		{[]string{"replace", nodes[0].URL()}, exit.Usage, "takes 2 URLs"},
 		{[]string{"add", nodes[3].URL(), "--finish"}, exit.Failed, "has not begun"},
-		{[]string{"replace", nodes[0].URL(), nodes[3].URL()}, exitNotYet, "quarantine for"},
-		{[]string{"replace", "--wait", "30s", nodes[0].URL(), nodes[3].URL()}, exit.OK, "Restart them one by one"},
+		{[]string{"replace", "--wait", "30s", nodes[0].URL(), nodes[3].URL()}, exit.OK, "is enlisted.\nProxies with either list get votes now. Restart them one by one"},
 		{[]string{"replace", "--wait", "30s", "--finish", nodes[0].URL(), nodes[3].URL()}, exit.OK, "Done. The lock nodes are"},
 		{[]string{"replace", "--wait", "30s", nodes[0].URL(), nodes[3].URL()}, exit.OK, "Restart them one by one"},
 		{[]string{"replace", "--wait", "30s", "--finish", nodes[0].URL(), nodes[3].URL()}, exit.OK, "Done. The lock nodes are"},

@@ -24,9 +24,9 @@ type NodeList struct {
 	Names       string // for reading
 }
 
-// newList is the list of these nodes. A node alone needs no name: the proxies that ask it
+// NewList is the list of these nodes. A node alone needs no name: the proxies that ask it
 // and no other have one list, whatever they call it.
-func newList(nodes []*backends.Server, grace string) NodeList {
+func NewList(nodes []*backends.Server, grace string) NodeList {
 	ids := identities(nodes)
 	text := strings.Join(ids, " ")
 	named := text
@@ -35,6 +35,12 @@ func newList(nodes []*backends.Server, grace string) NodeList {
 	}
 	sum := sha256.Sum256([]byte(named))
 	return NodeList{Fingerprint: format + " " + grace + " " + hex.EncodeToString(sum[:8]), Names: text}
+}
+
+// Same reports whether two lists name the same nodes. prologue.lua has the same function.
+func (l NodeList) Same(m NodeList) bool {
+	a, b := strings.Fields(l.Fingerprint), strings.Fields(m.Fingerprint)
+	return len(a) == 3 && len(b) == 3 && a[0] == b[0] && a[2] == b[2]
 }
 
 // identities are the names of the nodes, sorted. Masters that several sets of sentinels know by one name are
@@ -56,25 +62,25 @@ func identities(nodes []*backends.Server) []string {
 	return ids
 }
 
-// A nodeSet is the set of lock nodes that a node is in, as its record says.
-type nodeSet struct {
-	epoch int64    // how often an operator changed the set
-	now   NodeList // the list of proxies
-	next  NodeList // the list that proxies are changing to; zero: none
+// A NodeSet is the set of lock nodes that a node is in, as its record says.
+type NodeSet struct {
+	Epoch int64    // how often an operator changed the set
+	Now   NodeList // the list of proxies
+	Next  NodeList // the list that proxies are changing to; zero: none
 }
 
-// args are the arguments of the scripts that take a set.
-func (n *nodeSet) args() []string {
-	return []string{strconv.FormatInt(n.epoch, 10), n.now.Fingerprint, n.now.Names, n.next.Fingerprint, n.next.Names}
+// Args are the arguments of the scripts that take a set.
+func (n *NodeSet) Args() []string {
+	return []string{strconv.FormatInt(n.Epoch, 10), n.Now.Fingerprint, n.Now.Names, n.Next.Fingerprint, n.Next.Names}
 }
 
 // parseSet reads {epoch, fingerprint, names, next fingerprint, next names}.
-func parseSet(m []rueidis.RedisMessage) (*nodeSet, error) {
-	var n nodeSet
+func parseSet(m []rueidis.RedisMessage) (*NodeSet, error) {
+	var n NodeSet
 	if len(m) < 5 {
 		return nil, errors.New("no set of lock nodes")
 	}
-	return &n, firstError(readInts(m, &n.epoch), ReadText(m[1], &n.now.Fingerprint), ReadText(m[2], &n.now.Names), ReadText(m[3], &n.next.Fingerprint), ReadText(m[4], &n.next.Names))
+	return &n, firstError(ReadInts(m, &n.Epoch), ReadText(m[1], &n.Now.Fingerprint), ReadText(m[2], &n.Now.Names), ReadText(m[3], &n.Next.Fingerprint), ReadText(m[4], &n.Next.Names))
 }
 
 // An otherSetError reports that a node is in another set of lock nodes than the proxy's.

@@ -115,10 +115,11 @@ func CheckPrefix(prefix string) error {
 // two prefixes share a key: the number in a key is a database, without leading zeros.
 var nested = regexp.MustCompile(`(?s).(lock|fence|read|doubt):(0|[1-9][0-9]*):`)
 
-// grace is the restart-grace for the scripts: a majority of three or more needs no leniency.
-func (o *Options) grace() string { return graceOf(len(o.Nodes), o.RestartGrace) }
+// grace is the restart-grace for the scripts.
+func (o *Options) grace() string { return GraceOf(len(o.Nodes), o.RestartGrace) }
 
-func graceOf(nodes int, grace string) string {
+// GraceOf is the restart-grace of so many nodes, where grace is what an operator has chosen: a majority of three or more needs no leniency.
+func GraceOf(nodes int, grace string) string {
 	if nodes >= 3 {
 		return GraceSafe
 	}

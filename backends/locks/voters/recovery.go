@@ -162,7 +162,7 @@ func (s *Set) Init(ctx context.Context) error {
 	}
 	var actions []repairAction
 	for i := range s.Members {
-		actions = append(actions, repairAction{i, scripts.Register, registerArgs(&Vote{}, "force", &nodeSet{now: s.NodeList})})
+		actions = append(actions, repairAction{i, scripts.Register, registerArgs(&Vote{}, "force", &NodeSet{Now: s.NodeList})})
 	}
 	for i, v := range s.runRepairs(ctx, actions) {
 		if v.Kind != Yes {
@@ -252,7 +252,7 @@ func (s *Set) probeRecords(ctx context.Context, timeout time.Duration, enlist bo
 // parseRecord reads how many fields a node record has.
 func parseRecord(m []rueidis.RedisMessage) (Vote, error) {
 	var fields int64
-	if err := readInts(m, &fields); err != nil || fields > 0 {
+	if err := ReadInts(m, &fields); err != nil || fields > 0 {
 		return Vote{Kind: Yes}, err
 	}
 	return Vote{Code: unregistered, Err: errNoRecord}, nil
@@ -358,7 +358,7 @@ func planRepairs(votes []Vote, missing []time.Duration, q int, o Options, ours N
 type condition struct {
 	absent, answered, voting, others int // nodes without a record, that answer, that vote, and of other sets
 
-	set           nodeSet // the latest that a voting node is in, or this proxy's
+	set           NodeSet // the latest that a voting node is in, or this proxy's
 	floor, maxTTL int64   // largest fence and longest max-ttl of the voting nodes
 	longest       int64   // max-ttl that any node or this proxy has, ms
 
@@ -367,7 +367,7 @@ type condition struct {
 }
 
 func conditionOf(votes []Vote, maxTTL time.Duration, ours NodeList) *condition {
-	c := &condition{set: nodeSet{now: ours}, longest: maxTTL.Milliseconds()}
+	c := &condition{set: NodeSet{Now: ours}, longest: maxTTL.Milliseconds()}
 	for _, v := range votes {
 		switch {
 		case v.Code == unregistered && !v.olderFormat:
@@ -376,7 +376,7 @@ func conditionOf(votes []Vote, maxTTL time.Duration, ours NodeList) *condition {
 			c.others++
 		case v.Kind == Yes:
 			c.voting++
-			if v.set != nil && v.set.epoch >= c.set.epoch {
+			if v.set != nil && v.set.Epoch >= c.set.Epoch {
 				c.set = *v.set
 			}
 			c.floor, c.maxTTL = max(c.floor, v.Fence), max(c.maxTTL, v.maxTTL)
@@ -397,8 +397,8 @@ func (c *condition) repair(v *Vote, forgot bool) (script *scripts.Script, args [
 		return scripts.Register, registerArgs(v, "new", &c.set)
 	case v.Code == unregistered && (v.olderFormat || forgot):
 		return scripts.Register, registerArgs(v, "forgot", &c.set)
-	case v.set != nil && v.set.epoch < c.set.epoch: // it was out of reach when the operator changed it
-		return scripts.Change, append([]string{"set"}, c.set.args()...)
+	case v.set != nil && v.set.Epoch < c.set.Epoch: // it was out of reach when the operator changed it
+		return scripts.Change, append([]string{"set"}, c.set.Args()...)
 	case v.Code == Floorless && c.hasQuorum:
 		return scripts.Restore, []string{fmt.Sprint(c.floor), v.quarantine, fmt.Sprint(c.maxTTL)}
 	case v.Code == Floorless && v.wait >= c.longest:
@@ -408,8 +408,8 @@ func (c *condition) repair(v *Vote, forgot bool) (script *scripts.Script, args [
 }
 
 // registerArgs are the arguments of register.lua for a node that answered v.
-func registerArgs(v *Vote, how string, set *nodeSet) []string {
-	return append([]string{how, fmt.Sprint(v.wait), v.replid}, set.args()...)
+func registerArgs(v *Vote, how string, set *NodeSet) []string {
+	return append([]string{how, fmt.Sprint(v.wait), v.replid}, set.Args()...)
 }
 
 func needsFloor(actions []repairAction) bool {
@@ -457,6 +457,21 @@ func (s *Set) AskOne(ctx context.Context, q Question, i int, sc *scripts.Script,
 	votes := r.Close(true, nil)
 	s.Ended(r, votes, EndOf(err, votes[i].Kind == Yes))
 	return votes[i], err
+}
+
+// AskNodes runs a script that is about no lock on each node for which args is not nil, for an operator, and returns the votes. Of a node
+// that did not answer the vote has no error, or says why. The error is that of ctx.
+func (s *Set) AskNodes(ctx context.Context, sc *scripts.Script, p func(i int) Parse, args func(i int) []string) ([]Vote, error) {
+	s.startTracking()
+	r := s.AskEach(askRepair, All, func(i int) *ScriptCall {
+		a := args(i)
+		if a == nil {
+			return nil
+		}
+		return &ScriptCall{Args: s.Command(sc, nodekeys.OfNode(s.Opts.Prefix), a...), Parse: p(i), Expires: s.Clock() + initialProbeTimeout, probe: true}
+	})
+	err := r.WaitFor(ctx, initialProbeTimeout)
+	return r.Close(true, nil), err
 }
 
 // RequestProbe asks Run for a probe now, for a caller that needs votes.

@@ -44,8 +44,8 @@ func TestPlanRepairs(t *testing.T) {
 			var missing []time.Duration
 			for i, l := range tt.nodes {
 				votes = append(votes, map[rune]Vote{
-					'v': {Kind: Yes, Fence: int64(100 + i), set: &nodeSet{now: ours}}, 'w': {Kind: Yes, Fence: int64(100 + i), set: &nodeSet{2, NodeList{"theirs", "their nodes"}, NodeList{"next", "next nodes"}}},
-					'o': {Code: unregistered, olderFormat: true, Err: ErrTimeout}, 'l': {Code: otherSet, set: &nodeSet{epoch: 1}, Err: ErrTimeout}, 'u': {Code: unregistered, wait: 7, replid: "id", Err: ErrTimeout},
+					'v': {Kind: Yes, Fence: int64(100 + i), set: &NodeSet{Now: ours}}, 'w': {Kind: Yes, Fence: int64(100 + i), set: &NodeSet{2, NodeList{"theirs", "their nodes"}, NodeList{"next", "next nodes"}}},
+					'o': {Code: unregistered, olderFormat: true, Err: ErrTimeout}, 'l': {Code: otherSet, set: &NodeSet{Epoch: 1}, Err: ErrTimeout}, 'u': {Code: unregistered, wait: 7, replid: "id", Err: ErrTimeout},
 					'f': {Code: Floorless, wait: 1, Err: ErrTimeout}, 'F': {Code: Floorless, wait: 60_000, Err: ErrTimeout},
 					'q': {Code: Quarantined, Err: ErrTimeout}, 'x': {Err: ErrTimeout},
 				}[l])

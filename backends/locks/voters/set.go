@@ -74,7 +74,7 @@ func New(o Options) (*Set, error) {
 		semaphore: make(chan struct{}, o.Rounds), stop: make(chan struct{}), probeNow: make(chan struct{}, 1),
 	}
 	s.goroutines = workers.New(len(o.Nodes), s.stop)
-	s.NodeList = newList(o.Nodes, o.grace())
+	s.NodeList = NewList(o.Nodes, o.grace())
 	s.commonArgs = []string{MS(o.MaxTTL), strconv.FormatInt(o.Skew.Microseconds(), 10), MS(o.Retention), s.NodeList.Fingerprint}
 	for i, srv := range o.Nodes {
 		n, err := s.newNode(i, srv)
@@ -208,6 +208,9 @@ func (s *Set) RedisKeys(k locks.Key) nodekeys.Keys { return nodekeys.Of(s.Opts.P
 
 // ownArgs is where the arguments begin, in a command with three keys that calls a script, which are that script's own.
 const ownArgs = 10
+
+// SpeakFor has all scripts called as by a proxy with another list. It is called before anything is asked.
+func (s *Set) SpeakFor(l NodeList) { s.commonArgs[3] = l.Fingerprint }
 
 // Command is the command that calls a script.
 func (s *Set) Command(sc *scripts.Script, k nodekeys.Keys, args ...string) []string {

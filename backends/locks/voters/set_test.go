@@ -129,7 +129,7 @@ func TestNodeSet_Names(t *testing.T) {
 		{"a node twice", "h:1 h:2", "h:1 h:1 h:2", false},
 	}
 	for _, tt := range tests {
-		a, b := newList(servers(t, strings.Fields(tt.a)...), GraceSafe), newList(servers(t, strings.Fields(tt.b)...), GraceSafe)
+		a, b := NewList(servers(t, strings.Fields(tt.a)...), GraceSafe), NewList(servers(t, strings.Fields(tt.b)...), GraceSafe)
 		if (a.Fingerprint == b.Fingerprint) != tt.same {
 			t.Errorf("%s: %+v and %+v", tt.name, a, b)
 		}

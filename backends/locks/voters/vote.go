@@ -69,7 +69,7 @@ type Vote struct {
 	Gen         string     // state, Quarantined, InDoubt: names the node's last loss of memory; empty: none
 	doubt       int64      // state: for how many ms it is in doubt about some name
 	maxTTL      int64      // state, Quarantined, Floorless: the longest that a lease may be which runs there, ms
-	set         *nodeSet   // state: that the node is in; otherSet: its epoch
+	set         *NodeSet   // state: that the node is in; otherSet: its epoch
 	olderFormat bool       // unregistered: it has a record of an older format
 	Unsent      bool       // Silent: the node was never asked, so there is nothing to undo
 }
@@ -93,6 +93,9 @@ const (
 	InDoubt      Abstention = -5 // about this name: it may have forgotten a lease of it that still runs
 	Damaged      Abstention = 1  // not the node's answer: it did what it was asked, and its answer holds a number that is no fence
 )
+
+// Unregistered reports whether the node has no record at all.
+func (v *Vote) Unregistered() bool { return v.Code == unregistered && !v.olderFormat }
 
 // A Version orders the renewals of one lease. Sequences compare within an epoch.
 type Version struct {
@@ -149,7 +152,8 @@ func (r *Reading) Has(id string) bool {
 // A Parse reads a reply's vote. Each script has its own, see the header of its file.
 type Parse func(m []rueidis.RedisMessage) (Vote, error)
 
-func readInts(m []rueidis.RedisMessage, dst ...*int64) error {
+// ReadInts reads integers.
+func ReadInts(m []rueidis.RedisMessage, dst ...*int64) error {
 	if len(m) < len(dst) {
 		return fmt.Errorf("%d values where %d were expected", len(m), len(dst))
 	}
@@ -180,7 +184,7 @@ func readVote(reply rueidis.RedisMessage, p Parse) Vote {
 		}
 	}
 	var code int64
-	if err := readInts(m, &code); err != nil {
+	if err := ReadInts(m, &code); err != nil {
 		return Vote{Err: fmt.Errorf("not a reply of this script: %w", err)}
 	}
 	var v Vote
@@ -204,7 +208,7 @@ func parseAbstention(code Abstention, m []rueidis.RedisMessage) (Vote, error) {
 	if least == 0 || len(m) < least {
 		return v, fmt.Errorf("%d values of refusal %d where %d were expected", len(m), code, least)
 	}
-	if err := readInts(m, &v.wait); err != nil {
+	if err := ReadInts(m, &v.wait); err != nil {
 		return v, err
 	}
 	wait := (millis(v.wait) + time.Second - 1).Truncate(time.Second)
@@ -212,26 +216,26 @@ func parseAbstention(code Abstention, m []rueidis.RedisMessage) (Vote, error) {
 	case unregistered:
 		var older int64
 		v.Err = errNoRecord
-		err := firstError(ReadText(m[1], &v.replid), readInts(m[2:], &older))
+		err := firstError(ReadText(m[1], &v.replid), ReadInts(m[2:], &older))
 		v.olderFormat = older == 1
 		return v, err
 	case Quarantined:
 		v.Err = fmt.Errorf("quarantine for %v at most", wait)
-		return v, firstError(readInts(m[1:], &v.maxTTL), ReadText(m[2], &v.Gen), readInts(m[3:], &v.copyIn))
+		return v, firstError(ReadInts(m[1:], &v.maxTTL), ReadText(m[2], &v.Gen), ReadInts(m[3:], &v.copyIn))
 	case InDoubt:
 		v.Err = fmt.Errorf("forgot its locks, and abstains for this name for %v, or until it is unlocked", wait)
 		err := ReadText(m[1], &v.Gen)
 		if len(m) == 4 && err == nil {
 			v.Doubts, err = m[3].AsStrMap()
-			err = firstError(err, readInts(m[2:], &v.Fence), checkFenceOrNone(v.Fence))
+			err = firstError(err, ReadInts(m[2:], &v.Fence), checkFenceOrNone(v.Fence))
 		}
 		return v, err
 	case Floorless:
 		v.Err = fmt.Errorf("waits for its fence floor since %v", wait)
-		return v, firstError(ReadText(m[1], &v.quarantine), readInts(m[2:], &v.maxTTL))
+		return v, firstError(ReadText(m[1], &v.quarantine), ReadInts(m[2:], &v.maxTTL))
 	}
 	e := &otherSetError{}
-	v.Err, v.set = e, &nodeSet{epoch: v.wait}
+	v.Err, v.set = e, &NodeSet{Epoch: v.wait}
 	return v, ReadText(m[1], &e.theirs)
 }
 
@@ -281,12 +285,12 @@ func ParseAnnounce(m []rueidis.RedisMessage) (Vote, error) {
 func ParseAcquire(m []rueidis.RedisMessage) (Vote, error) {
 	var code, rest, holds int64
 	v := Vote{Kind: Yes}
-	if err := readInts(m, &code); err != nil || code == 0 {
+	if err := ReadInts(m, &code); err != nil || code == 0 {
 		return parseNo(m, err)
 	}
 	if code == 2 {
 		v.Kind = AlreadyReleased
-		if err := readInts(m, &code, &v.Fence); err != nil {
+		if err := ReadInts(m, &code, &v.Fence); err != nil {
 			return v, err
 		}
 		return v, CheckFence(v.Fence)
@@ -299,7 +303,7 @@ func ParseAcquire(m []rueidis.RedisMessage) (Vote, error) {
 		v.Kind = Withheld
 		return v, nil
 	}
-	if err := readInts(m, &code, &v.Fence, &v.Reentered, &rest, &holds); err != nil {
+	if err := ReadInts(m, &code, &v.Fence, &v.Reentered, &rest, &holds); err != nil {
 		return v, err
 	}
 	if len(m) < 8 {
@@ -338,7 +342,7 @@ func parseNo(m []rueidis.RedisMessage, err error) (Vote, error) {
 		return v, err
 	}
 	var rest int64
-	if err = readInts(m[2:], &rest, &v.Fence); err == nil {
+	if err = ReadInts(m[2:], &rest, &v.Fence); err == nil {
 		err = checkFenceOrNone(v.Fence)
 	}
 	v.Rest = millis(rest)
@@ -360,7 +364,7 @@ var obstacles = map[string]locks.Obstacle{"readers": locks.Readers, "upgrade": l
 // ParseDone reads the scripts that answer {1} or {0}.
 func ParseDone(m []rueidis.RedisMessage) (Vote, error) {
 	var code int64
-	if err := readInts(m, &code); err != nil || code == 0 {
+	if err := ReadInts(m, &code); err != nil || code == 0 {
 		return Vote{Kind: No}, err
 	}
 	return Vote{Kind: Yes}, nil
@@ -369,7 +373,7 @@ func ParseDone(m []rueidis.RedisMessage) (Vote, error) {
 // ParseRenew reads what renew answers.
 func ParseRenew(m []rueidis.RedisMessage) (Vote, error) {
 	var code int64
-	err := readInts(m, &code)
+	err := ReadInts(m, &code)
 	switch {
 	case err != nil || code == 0:
 		return parseNo(m, err)
@@ -380,14 +384,14 @@ func ParseRenew(m []rueidis.RedisMessage) (Vote, error) {
 		return Vote{Kind: MissingHold}, nil
 	}
 	var noted, reinstated, given int64
-	err = readInts(m[1:], &noted, &reinstated, &given)
+	err = ReadInts(m[1:], &noted, &reinstated, &given)
 	return Vote{Kind: Yes, Noted: noted == 1, Reinstated: reinstated == 1, GivenBack: given > 0}, err
 }
 
 // ParseRelease reads what release answers.
 func ParseRelease(m []rueidis.RedisMessage) (Vote, error) {
 	var code, noted, left, reinstated, listeners int64
-	if err := readInts(m, &code, &noted); err != nil {
+	if err := ReadInts(m, &code, &noted); err != nil {
 		return Vote{}, err
 	}
 	v := Vote{Kind: Duplicate}
@@ -396,18 +400,18 @@ func ParseRelease(m []rueidis.RedisMessage) (Vote, error) {
 	case 0:
 		var before int64
 		if v, err = parseNo(m[1:], nil); err == nil {
-			err = readInts(m[5:], &before)
+			err = ReadInts(m[5:], &before)
 		}
 		v.TooLate = before == 1
 	case 1:
-		err = readInts(m[2:], &left, &reinstated, &listeners)
+		err = ReadInts(m[2:], &left, &reinstated, &listeners)
 		v = Vote{Kind: Yes, Holds: int(left), Reinstated: reinstated == 1, Listeners: int(listeners)}
 	case 2:
 		var since int64
-		err = readInts(m[2:], &since)
+		err = ReadInts(m[2:], &since)
 		v.Since = since == 1
 	case 3:
-		if err = readInts(m[2:], &left); err == nil && len(m) > 3 {
+		if err = ReadInts(m[2:], &left); err == nil && len(m) > 3 {
 			v.Holds = int(left)
 			err = ReadText(m[3], &v.Hold)
 		}
@@ -442,10 +446,10 @@ var errNoRecord = errors.New("has no node record yet")
 func ParseRepair(m []rueidis.RedisMessage) (Vote, error) {
 	var code int64
 	v := Vote{Kind: Yes}
-	if err := readInts(m, &code); err != nil || code == 0 {
+	if err := ReadInts(m, &code); err != nil || code == 0 {
 		return Vote{Kind: No}, err
 	}
-	if err := readInts(m, &code, &v.Fence, &v.maxTTL); err != nil {
+	if err := ReadInts(m, &code, &v.Fence, &v.maxTTL); err != nil {
 		return v, err
 	}
 	return v, CheckFence(v.Fence)
@@ -458,7 +462,7 @@ func ParseState(m []rueidis.RedisMessage) (Vote, error) {
 		v.set, err = parseSet(m[min(3, len(m)):])
 	}
 	if err == nil && len(m) > 9 {
-		err = firstError(readInts(m[8:], &v.doubt), ReadText(m[9], &v.Gen))
+		err = firstError(ReadInts(m[8:], &v.doubt), ReadText(m[9], &v.Gen))
 	}
 	var why string
 	if err == nil && len(m) > 10 {

@@ -46,6 +46,7 @@ func quorum(nodes, list uint8) bool {
 
 type setNode struct {
 	owner, rest, fence uint8 // owner 0: free
+	later              bool  // it granted that after it took the last change
 	out                uint8 // ticks it sits out
 	lost               bool  // it has neither floor nor set
 	epoch              uint8
@@ -146,7 +147,7 @@ func (c Sets) tick(s setState) (setState, bool) {
 		n := &s.nodes[k]
 		low(&n.rest)
 		if low(&n.out); n.rest == 0 {
-			n.owner = 0
+			n.owner, n.later = 0, false
 		}
 	}
 	for i := range s.clients {
@@ -211,7 +212,7 @@ func (c Sets) over(s *setState) bool {
 	return !c.Waits || s.since >= c.Lease || s.read && s.until == 0
 }
 
-// readLeases has the operator read how long leases run.
+// readLeases has the operator read how long leases run that were granted before the last change.
 func (c Sets) readLeases(s setState, out func(setState, string, string)) {
 	for nodes := uint8(1); nodes < 1<<setNodes; nodes++ {
 		if _, ok := s.votingFence(nodes); !ok || nodes&^c.lists()[1] != 0 || c.ReadAll && !quorum(nodes, c.lists()[1]) {
@@ -220,8 +221,8 @@ func (c Sets) readLeases(s setState, out func(setState, string, string)) {
 		t := s
 		t.read = true
 		for k := range s.nodes {
-			if nodes>>k&1 == 1 {
-				t.until = max(t.until, s.nodes[k].rest)
+			if n := &s.nodes[k]; nodes>>k&1 == 1 && !n.later {
+				t.until = max(t.until, n.rest)
 			}
 		}
 		out(t, fmt.Sprintf("%04b tell for how long leases run, %d", nodes, t.until), "")
@@ -343,7 +344,7 @@ func (c Sets) client(s setState, i int, out func(setState, string, string)) {
 		if c.lists()[cl.list]>>k&1 == 1 && n.votes() && n.owner == 0 && c.takes(n, cl.list) {
 			t := s
 			m := &t.nodes[k]
-			m.owner, m.rest, m.fence = me, c.Lease, n.fence+1
+			m.owner, m.rest, m.fence, m.later = me, c.Lease, n.fence+1, n.epoch >= 2
 			m.granted[i], m.fences[i] = true, m.fence
 			out(t, fmt.Sprintf("%d votes for %c", k, 'A'+i), "")
 		}

@@ -1,0 +1,100 @@
+package membership
+
+import (
+	"cmp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
+)
+
+// A member is what a node's record tells of its set.
+type member struct {
+	err     error // of a node that did not answer, or has no record
+	empty   bool  // it has no record
+	votes   bool
+	largest int64
+	maxTTL  time.Duration
+	since   time.Duration // the last change
+	now     int64         // ms, by its clock
+	record  map[string]string
+}
+
+func (m *member) answered() bool { return m.err == nil }
+func (m *member) voting() bool   { return m.err == nil && m.votes }
+
+// parse reads what change.lua answers about the record.
+func (m *member) parse(reply []rueidis.RedisMessage) (voters.Vote, error) {
+	var code, epoch, maxTTL, votes, since int64
+	if err := voters.ReadInts(reply, &code, &epoch); err != nil || code == 0 {
+		return voters.Vote{Kind: voters.No}, err
+	}
+	if err := voters.ReadInts(reply, &code, &m.largest, &maxTTL, &votes, &since, &m.now); err != nil {
+		return voters.Vote{}, err
+	}
+	m.maxTTL, m.since, m.votes, m.record = millis(maxTTL), millis(since), votes == 1, map[string]string{}
+	for reply = reply[6:]; len(reply) >= 2; reply = reply[2:] {
+		var k, v string
+		if err := cmp.Or(voters.ReadText(reply[0], &k), voters.ReadText(reply[1], &v)); err != nil {
+			return voters.Vote{}, err
+		}
+		m.record[k] = v
+	}
+	v := voters.Vote{Kind: voters.Yes}
+	if m.largest == 0 && !m.votes {
+		return v, nil
+	}
+	return v, voters.CheckFence(m.largest)
+}
+
+func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+// epoch is how often the set was changed.
+func (m *member) epoch() int64 {
+	n, _ := strconv.ParseInt(m.record["epoch"], 10, 64)
+	return n
+}
+
+// remaining is for how long leases from before the last change may run.
+type remaining struct {
+	left time.Duration // until max-ttl after it, or as long as a majority had told that they do
+	read time.Duration // how long ago that was; negative: it was not
+	key  string        // of the longest, if it was; without the prefix
+}
+
+func (m *member) remaining() remaining {
+	r := remaining{left: m.maxTTL - m.since, read: -1}
+	over := strings.SplitN(m.record["over"], " ", 4)
+	if len(over) < 4 || over[0] != m.record["epoch"] {
+		return r
+	}
+	at, err := strconv.ParseInt(over[1], 10, 64)
+	read, err2 := strconv.ParseInt(over[2], 10, 64)
+	if err != nil || err2 != nil {
+		return r
+	}
+	r.read = millis(m.now - read)
+	if told := millis(at - m.now); told < r.left {
+		r.left, r.key = told, over[3]
+	}
+	return r
+}
+
+// heard is how long ago a proxy with this list made or kept a lease, or said that it is there; ok is false if none ever was.
+func (m *member) heard(list voters.NodeList) (ago time.Duration, ok bool) {
+	for field, at := range m.record {
+		ttl, word, _ := strings.Cut(strings.TrimPrefix(field, "m"), " ")
+		_, err := strconv.ParseInt(ttl, 10, 64)
+		last, err2 := strconv.ParseInt(at, 10, 64)
+		if err != nil || err2 != nil || !(voters.NodeList{Fingerprint: word}).Same(list) {
+			continue
+		}
+		if d := millis(m.now - last); !ok || d < ago {
+			ago, ok = d, true
+		}
+	}
+	return ago, ok
+}
