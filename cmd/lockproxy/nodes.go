@@ -16,9 +16,10 @@ import (
 )
 
 const (
-	exitNotYet  = 3                // nothing is wrong, but the change has to wait
-	retryPause  = time.Second      // between two looks of nodes --wait
-	stepTimeout = 20 * time.Second // of one look and what it leads to
+	exitNotYet   = 3                // nothing is wrong, but the change has to wait
+	retryPause   = time.Second      // between two looks of nodes --wait
+	waitingPause = 10 * time.Second // between two lines that say for what it waits
+	stepTimeout  = 20 * time.Second // of one look and what it leads to
 )
 
 func (p program) nodesCommand() *cli.Command {
@@ -86,6 +87,7 @@ func (p program) changeNodes(ctx context.Context, o options, steps []membership.
 			fmt.Fprintln(p.stdout, text)
 		}
 	}
+	var told time.Time
 	for end := time.Now().Add(wait); ; {
 		err := p.changeStep(ctx, o, steps, finish, say)
 		var notYet *membership.NotYetError
@@ -95,7 +97,10 @@ func (p program) changeNodes(ctx context.Context, o options, steps []membership.
 		if time.Now().After(end) {
 			return exit.With(exitNotYet, fmt.Errorf("not yet: %w", err))
 		}
-		say("waiting: " + notYet.Why)
+		if time.Since(told) >= waitingPause {
+			told = time.Now()
+			say("waiting: " + notYet.Why)
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
