@@ -3,7 +3,8 @@
 --         or   set, epoch, word, list, next word or empty, next list or empty. The largest epoch wins; proxies with
 --              either list get votes
 --         or   floor, a fence: this node issues no smaller fence from now on
---         or   leases, cursor of SCAN, pattern of the keys: for how long leases run here that may be from before the last change
+--         or   leases, cursor of SCAN, pattern of the keys, epoch: for how long leases run here that may be from before the last change,
+--              which has this epoch
 --         or   over, epoch, ms, key: leases from before the last change, which had this epoch, are over then, that of this key last. The
 --              earliest time counts
 --   {1, largest fence, max-ttl, votes, ms since the last change, now, then all fields of the node record and their values}
@@ -35,7 +36,9 @@ local votes = (not refusal or refusal[1] == -4 and rec[1] == replid and rec[3] =
 if how == 'leases' then
   if votes == 0 then return refusal end
   local prefix = string.sub(KEYS[3], 1, -5)
-  local changed = tonumber(redis.call('HMGET', KEYS[3], 'changed')[1] or '0')
+  local epoch, changed = unpack(redis.call('HMGET', KEYS[3], 'epoch', 'changed'))
+  if epoch ~= ARGV[8] then return {0, tonumber(epoch)} end
+  changed = tonumber(changed or '0')
   local page, longest, which = redis.call('SCAN', ARGV[6], 'MATCH', ARGV[7], 'COUNT', '500'), 0, ''
   for _, key in ipairs(page[2]) do
     local tail = string.sub(key, #prefix + 1)

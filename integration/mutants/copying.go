@@ -195,6 +195,13 @@ var Copying = []Mutant{
 		Edits:  []Edit{{"scripts/change.lua", "  if epoch ~= ARGV[6] then return {0, tonumber(epoch)} end\n", ""}},
 	},
 	{
+		Name:   "leases-of-nodes-that-missed-the-change",
+		Breaks: "nor do nodes count that have not taken it: what they granted since the one before may be from before this one",
+		Rare:   true,
+		Units:  Units{"backends/locks/quorum", "^TestChangeScript_Leases$"},
+		Edits:  []Edit{{"scripts/change.lua", "  if epoch ~= ARGV[8] then return {0, tonumber(epoch)} end\n", ""}},
+	},
+	{
 		Name:   "leases-without-readers",
 		Breaks: "readers have leases as well",
 		Rare:   true,

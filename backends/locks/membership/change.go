@@ -284,25 +284,27 @@ func (c *change) leasesLeft() remaining {
 	return r
 }
 
-// noteLeases asks the voting nodes of a list, which must be a majority, for how long leases from before the last change run, and tells all
-// nodes of it. That change has ended when it begins.
+// noteLeases asks the voting nodes of a list that have taken the last change, which must be a majority, for how long leases from before it
+// run, and tells all nodes of the list.
 func (c *change) noteLeases(ctx context.Context, list []*backends.Server) error {
 	longest, key, n := time.Duration(0), "", 0
 	for i := range c.members {
 		if !c.in(i, list) || !c.members[i].voting() {
 			continue
 		}
-		left, its, err := c.longestLease(ctx, i)
+		left, its, told, err := c.longestLease(ctx, i)
 		if err != nil {
 			return err
 		}
-		n++
+		if told {
+			n++
+		}
 		if left > longest {
 			longest, key = left, its
 		}
 	}
 	if n < majority(list) {
-		return c.missing("vote", list, (*member).voting)
+		return &NotYetError{fmt.Sprintf("only %d of %d lock nodes vote and have taken the last change of the list", n, len(list))}
 	}
 	ms := strconv.FormatInt(longest.Milliseconds()+1, 10)
 	votes, err := c.set.AskNodes(ctx, scripts.Change, ignored, func(i int) []string {
@@ -314,30 +316,36 @@ func (c *change) noteLeases(ctx context.Context, list []*backends.Server) error 
 	return c.requireMajority("took for how long leases run", votes, list)
 }
 
-// longestLease is for how long a lease runs on a node at most, and the key of that one.
-func (c *change) longestLease(ctx context.Context, i int) (left time.Duration, key string, err error) {
+// longestLease is for how long leases from before the last change run on a node at most, and the key of the longest; told is false if the node
+// has not taken that change.
+func (c *change) longestLease(ctx context.Context, i int) (left time.Duration, key string, told bool, err error) {
 	for cursor, tries := "0", 0; ; {
 		var next, its string
 		var ms int64
 		parse := func(m []rueidis.RedisMessage) (voters.Vote, error) {
+			if len(m) == 2 {
+				return voters.Vote{Kind: voters.No}, nil
+			}
 			if len(m) != 4 {
 				return voters.Vote{}, errors.New("no page of leases")
 			}
 			return voters.Vote{Kind: voters.Yes}, errors.Join(voters.ReadText(m[1], &next), voters.ReadInts(m[2:], &ms), voters.ReadText(m[3], &its))
 		}
-		v, err := c.askOne(ctx, i, scripts.Change, parse, "leases", cursor, nodekeys.Literal(c.set.Opts.Prefix)+"[lrd]*")
+		v, err := c.askOne(ctx, i, scripts.Change, parse, "leases", cursor, nodekeys.Literal(c.set.Opts.Prefix)+"[lrd]*", strconv.FormatInt(c.epoch, 10))
 		switch {
 		case err != nil:
-			return 0, "", err
+			return 0, "", false, err
+		case v.Kind == voters.No:
+			return 0, "", false, nil
 		case v.Kind == voters.Yes:
 			if millis(ms) > left {
 				left, key = millis(ms), its
 			}
 			if cursor, tries = next, 0; cursor == "0" {
-				return left, key, nil
+				return left, key, true, nil
 			}
 		case tries == pageTries || v.Code != 0:
-			return 0, "", &NotYetError{c.set.Members[i].Name(voters.OrTimeout(v.Err)).Error()}
+			return 0, "", false, &NotYetError{c.set.Members[i].Name(voters.OrTimeout(v.Err)).Error()}
 		default:
 			tries++
 		}

@@ -201,7 +201,7 @@ func TestChangeScript_Leases(t *testing.T) {
 	}
 	longest := func() (key string, left time.Duration) {
 		t.Helper()
-		v := call("leases", "0", "lockproxy:[lrd]*")
+		v := call("leases", "0", "lockproxy:[lrd]*", c.n.Do(t, "HGET", c.node.Node, "epoch").Text)
 		if v[0].Int() != 1 || v[1].Text != "0" {
 			t.Fatalf("%v", v)
 		}
@@ -242,8 +242,11 @@ func TestChangeScript_Leases(t *testing.T) {
 			t.Errorf("%+v: %v", step, f)
 		}
 	}
+	if v := call("leases", "0", "lockproxy:[lrd]*", "6"); v[0].Int() != 0 || v[1].Int() != 5 {
+		t.Errorf("a node that has not taken the last change: %v", v)
+	}
 	c.forget("loss", 0)
-	if v := call("leases", "0", "lockproxy:[lrd]*"); v[0].Int() != -2 {
+	if v := call("leases", "0", "lockproxy:[lrd]*", "5"); v[0].Int() != -2 {
 		t.Errorf("a node in quarantine: %v", v)
 	}
 }

@@ -3,6 +3,7 @@ package tally
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/holdid"
@@ -135,9 +136,12 @@ func InDoubt(votes []voters.Vote) (n int) {
 func OwnersInDoubt(votes []voters.Vote, k locks.Key) (all []locks.Holder) {
 	for i := range votes {
 		for _, whose := range votes[i].Doubts {
-			h := locks.Holder{Key: k, Owner: whose[1:]}
-			if whose[0] == 'r' {
+			h := locks.Holder{Key: k}
+			var reads, writes bool
+			if h.Owner, reads = strings.CutPrefix(whose, "r"); reads {
 				h = h.Reading()
+			} else if h.Owner, writes = strings.CutPrefix(whose, "w"); !writes {
+				continue
 			}
 			if !slices.Contains(all, h) {
 				all = append(all, h)

@@ -15,6 +15,7 @@ type Sets struct {
 	Reads    bool // or for the longest that there is, as a majority tells
 	ReadAll  bool // a majority of the list
 	ReadLate bool // after the last change, not before it
+	ReadTold bool // of nodes that have taken it
 	Floors   bool // and when the fences of a majority are known to the next list
 	SitsOut  bool // a node that forgot has no vote until leases it may have forgotten are over
 	Lease    uint8
@@ -22,12 +23,13 @@ type Sets struct {
 	Fence    uint8 // which only nodes 0 and 1 carry at the start
 	Begun    uint8 // the epoch that all nodes are at, at the start
 	Held     bool  // A has the name on a majority at the start: nodes 0 and 1, or 1, 2 and 3
+	Missed   bool  // or 0 and 2, of which 2 has missed the last change and granted it since the one before
 	Returns  bool  // the change is from {0,1,2,3} and back
 }
 
 // sound are Sets with every rule.
 func sound() Sets {
-	return Sets{Known: true, Overlaps: true, Waits: true, ReadAll: true, ReadLate: true, Floors: true, SitsOut: true, Lease: 1, Begun: 1}
+	return Sets{Known: true, Overlaps: true, Waits: true, ReadAll: true, ReadLate: true, ReadTold: true, Floors: true, SitsOut: true, Lease: 1, Begun: 1}
 }
 
 const setNodes, setClients = 4, 2
@@ -46,7 +48,7 @@ func quorum(nodes, list uint8) bool {
 
 type setNode struct {
 	owner, rest, fence uint8 // owner 0: free
-	later              bool  // it granted that after it took the last change
+	later              bool  // it granted that after it took the last change that it knows of
 	out                uint8 // ticks it sits out
 	lost               bool  // it has neither floor nor set
 	epoch              uint8
@@ -85,8 +87,12 @@ func (c Sets) start() (s setState) {
 	s.nodes[0].fence, s.nodes[1].fence = c.Fence, c.Fence
 	if c.Held {
 		holders := uint8(0b0011)
-		if c.Returns {
+		switch {
+		case c.Returns:
 			holders = 0b1110
+		case c.Missed:
+			holders = 0b0101
+			s.nodes[2].epoch, s.nodes[2].later = c.Begun-1, true
 		}
 		for k := range s.nodes {
 			if holders>>k&1 == 1 {
@@ -175,7 +181,7 @@ func (c Sets) operate(s setState, out func(setState, string, string)) {
 	for k := range s.nodes {
 		if n := &s.nodes[k]; n.epoch < s.epoch && !n.lost {
 			t := s
-			t.nodes[k].epoch = s.epoch
+			t.nodes[k].epoch, t.nodes[k].later = s.epoch, false
 			if from, to := c.between(s.epoch); !(quorum(s.have(), from) && quorum(s.have(), to)) {
 				t.since = 0 // a majority may have it from now on
 			}
@@ -216,6 +222,9 @@ func (c Sets) over(s *setState) bool {
 func (c Sets) readLeases(s setState, out func(setState, string, string)) {
 	for nodes := uint8(1); nodes < 1<<setNodes; nodes++ {
 		if _, ok := s.votingFence(nodes); !ok || nodes&^c.lists()[1] != 0 || c.ReadAll && !quorum(nodes, c.lists()[1]) {
+			continue
+		}
+		if c.ReadTold && nodes&^s.have() != 0 {
 			continue
 		}
 		t := s
@@ -344,7 +353,7 @@ func (c Sets) client(s setState, i int, out func(setState, string, string)) {
 		if c.lists()[cl.list]>>k&1 == 1 && n.votes() && n.owner == 0 && c.takes(n, cl.list) {
 			t := s
 			m := &t.nodes[k]
-			m.owner, m.rest, m.fence, m.later = me, c.Lease, n.fence+1, n.epoch >= 2
+			m.owner, m.rest, m.fence, m.later = me, c.Lease, n.fence+1, true
 			m.granted[i], m.fences[i] = true, m.fence
 			out(t, fmt.Sprintf("%d votes for %c", k, 'A'+i), "")
 		}
