@@ -1,6 +1,7 @@
 -- restore: give a node its fence floor back after its quarantine; it votes afterwards.
 --   ARGV[5]  the largest fence of a quorum of nodes with their memory, read after the quarantine; 0 without such a quorum:
---         then the floor is the clock + skew, and only when as much time has passed again since the quarantine
+--         then the floor is the clock + skew, and only when a minute, or max-ttl if that is shorter, has passed since the quarantine:
+--         a quorum may come back that knows the fences
 --   ARGV[6]  the name of the quarantine that had ended when they were read
 --   ARGV[7]  the largest max-ttl that they know of, or without a quorum any node that replies
 --   {1, largest fence, max-ttl}  the node votes     else its refusal, also if its last quarantine is another one
@@ -19,7 +20,8 @@ if now < since + maxttl then
   return {-2, since + maxttl - now, maxttl, '', -1}
 end
 if at == 0 then
-  if refusal[2] < maxttl or now < since + 2 * maxttl then return refusal end
+  local patience = math.min(maxttl, 60000)
+  if refusal[2] < patience or now < since + maxttl + patience then return refusal end
   at = us + skew
 end
 at = math.max(at, largest)

@@ -240,7 +240,7 @@ func (e *explanation) quarantineEnds(missing int) string {
 	case len(left) < missing:
 		return ""
 	}
-	return "; enough quarantines end in " + span(left[missing-1]) + ", and if no other node comes back these vote one max-ttl later"
+	return "; enough quarantines end in " + span(left[missing-1]) + ", and if no other node comes back these vote within a minute after that"
 }
 
 func count(n int, one, many string) string {

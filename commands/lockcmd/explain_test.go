@@ -72,7 +72,7 @@ func TestExplain(t *testing.T) {
 		{"split", explanation{Inspection: locks.Inspection{Nodes: split, Need: 2, Holding: locks.Holding{Key: locks.Key{Name: "job"}}}},
 			"job is not held: some nodes name an owner, but no majority does|  n2: held by you, fence 8, 400ms left|next: those who tried take back what they have got; free in at most 3s"},
 		{"no quorum", explanation{Inspection: locks.Inspection{Nodes: short, Need: 2, Holding: locks.Holding{Key: locks.Key{Name: "job"}}}, noQuorum: true},
-			"whether job is held cannot be decided|1 of 3 nodes vote, 2 must agree:|  n3: does not vote: timeout|next: NOQUORUM until 1 more node votes; enough quarantines end in 41s, and if no other node comes back these vote one max-ttl later"},
+			"whether job is held cannot be decided|1 of 3 nodes vote, 2 must agree:|  n3: does not vote: timeout|next: NOQUORUM until 1 more node votes; enough quarantines end in 41s, and if no other node comes back these vote within a minute after that"},
 		{"held on full nodes", explanation{Inspection: locks.Inspection{Nodes: full, Need: 2, Held: true, Holding: kept}},
 			"job is held 2 times by me, fence 7, for 2m5s; 2 nodes agree|0 of 3 nodes vote, 2 must agree:|" +
 				"  n1: refuses (OOM) since 2026-03-01T02:30:00Z; there held by me, fence 7, 27.9s left|  n3: down (connection refused) since 2026-03-01T02:30:00Z|" +

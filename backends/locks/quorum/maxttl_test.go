@@ -150,9 +150,10 @@ func TestRestore_SitsOutTheLongestLease(t *testing.T) {
 		n.Do(t, "HSET", k.Node, "since", inMillis(-ago), "until", inMillis(-ago+time.Second), "sync", "0", "ttl", "1000")
 		n.Do(t, "HDEL", k.Node, "m60000 others")
 	}
+	longest := "60000"
 	restore := func(floor string) []redistest.Value {
 		t.Helper()
-		return ask(scripts.Restore, floor, ask(scripts.State)[2].Text, "60000")
+		return ask(scripts.Restore, floor, ask(scripts.State)[2].Text, longest)
 	}
 	forgot(50 * time.Second)
 	if v := restore("1000"); v[0].Int() != int64(voters.Quarantined) || v[1].Int() < 9_000 || v[1].Int() > 10_000 {
@@ -168,5 +169,12 @@ func TestRestore_SitsOutTheLongestLease(t *testing.T) {
 	forgot(61 * time.Second)
 	if v := restore("1000"); v[0].Int() != 1 {
 		t.Errorf("after 61 s: %v", v)
+	}
+	longest = "3600000" // then it does not wait for as long again
+	for _, over := range []time.Duration{30 * time.Second, 70 * time.Second} {
+		forgot(time.Hour + over)
+		if v := restore("0"); v[0].Int() == 1 != (over > time.Minute) {
+			t.Errorf("floor from the clock %v after an hour: %v", over, v)
+		}
 	}
 }

@@ -23,6 +23,8 @@ const (
 	missingTimeout = 500 * time.Millisecond
 	// Where no node that answers has a record, some may still be starting.
 	startTimeout = 10 * time.Second
+	// How long a node waits behind its quarantine for a quorum that knows the fences, if leases are longer than that. Then its clock has to do.
+	floorPatience = time.Minute
 )
 
 // recovery is what a Set knows about nodes that are new, or have lost their memory.
@@ -401,7 +403,7 @@ func (c *condition) repair(v *Vote, forgot bool) (script *scripts.Script, args [
 		return scripts.Change, append([]string{"set"}, c.set.Args()...)
 	case v.Code == Floorless && c.hasQuorum:
 		return scripts.Restore, []string{fmt.Sprint(c.floor), v.quarantine, fmt.Sprint(c.maxTTL)}
-	case v.Code == Floorless && v.wait >= c.longest:
+	case v.Code == Floorless && v.wait >= min(c.longest, floorPatience.Milliseconds()):
 		return scripts.Restore, []string{"0", v.quarantine, fmt.Sprint(c.longest)}
 	}
 	return nil, nil

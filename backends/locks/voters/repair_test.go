@@ -27,7 +27,7 @@ func TestPlanRepairs(t *testing.T) {
 		{"one is perhaps being enlisted", "uvvvv", aged / 2, BootstrapAuto, "-----", "ours our nodes  "},
 		{"floor from a quorum", "fvvxv", 0, BootstrapAuto, "r----", "ours our nodes  "},
 		{"no quorum kept its memory", "ffqvv", 0, BootstrapAuto, "-----", "ours our nodes  "},
-		{"and max-ttl is over", "FFFvv", 0, BootstrapAuto, "ccc--", "ours our nodes  "},
+		{"and a minute is over", "FFFvv", 0, BootstrapAuto, "ccc--", "ours our nodes  "},
 		{"one node", "u", 0, BootstrapAuto, "n", "ours our nodes  "},
 		{"the later set counts", "uvvwv", aged, BootstrapAuto, "gss-s", "theirs their nodes next next nodes"},
 		{"an old record", "ovvvv", 0, BootstrapAuto, "g----", "ours our nodes  "},
@@ -39,14 +39,14 @@ func TestPlanRepairs(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			o := Options{MaxTTL: time.Minute, Bootstrap: tt.bootstrap}
+			o := Options{MaxTTL: time.Hour, Bootstrap: tt.bootstrap}
 			var votes []Vote
 			var missing []time.Duration
 			for i, l := range tt.nodes {
 				votes = append(votes, map[rune]Vote{
 					'v': {Kind: Yes, Fence: int64(100 + i), set: &NodeSet{Now: ours}}, 'w': {Kind: Yes, Fence: int64(100 + i), set: &NodeSet{2, NodeList{"theirs", "their nodes"}, NodeList{"next", "next nodes"}}},
 					'o': {Code: unregistered, olderFormat: true, Err: ErrTimeout}, 'l': {Code: otherSet, set: &NodeSet{Epoch: 1}, Err: ErrTimeout}, 'u': {Code: unregistered, wait: 7, replid: "id", Err: ErrTimeout},
-					'f': {Code: Floorless, wait: 1, Err: ErrTimeout}, 'F': {Code: Floorless, wait: 60_000, Err: ErrTimeout},
+					'f': {Code: Floorless, wait: 59_999, Err: ErrTimeout}, 'F': {Code: Floorless, wait: 60_000, Err: ErrTimeout},
 					'q': {Code: Quarantined, Err: ErrTimeout}, 'x': {Err: ErrTimeout},
 				}[l])
 				missing = append(missing, tt.missing)
