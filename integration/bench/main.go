@@ -42,6 +42,7 @@ var parts = []part{
 	{"burst", measureBurst},
 	{"shared", measureShared},
 	{"permits", measurePermits},
+	{"several", measureSeveral},
 	{"contend", measureContend},
 	{"session", measureSessions},
 	{"copies", measureCopies},
