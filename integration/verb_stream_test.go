@@ -388,8 +388,10 @@ func (l *locker) state() {
 		}
 	case 7:
 		if l.listen {
-			l.listen = false
+			off := l.off
+			l.listen, l.off, l.skip = false, false, false // CLIENT REPLY does not hold back that it is told, since it is a push
 			l.expect(anything, "UNSUBSCRIBE", "c"+l.id)
+			l.off = off
 		}
 	case 8:
 		l.reply()
