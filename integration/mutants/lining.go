@@ -3,6 +3,13 @@ package mutants
 // Lining are mutants of the lines in which LOCKs of several names wait. Unit tests notice them.
 var Lining = []Mutant{
 	{
+		Name:   "sharing-goes-from-line-to-line",
+		Breaks: "who shares several names asks beside those who share them as well and have not been refused: else it goes from line to line and takes a processor meanwhile",
+		Rare:   true,
+		Units:  Units{"backends/locks/waitq", "^TestMove_Beside$"},
+		Edits:  []Edit{{"backends/locks/waitq/move.go", "l == w.line || l.letsIn(w) || ", "l == w.line || "}},
+	},
+	{
 		Name:   "stands-where-it-stood",
 		Breaks: "who waits stands in the line of the name in the way: else it keeps others from one that is free",
 		Units:  severalWaitTests,

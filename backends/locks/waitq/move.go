@@ -31,11 +31,11 @@ func (q *Queues[K, V]) goBehind(w *Waiter[K, V], keys []K) bool {
 }
 
 // before is the first of some keys in whose line, which is not that of w, somebody stands who came before w. It does not count where the
-// owner of w is known to have the key, or may be one of those who share it. The caller has mu.
+// owner of w is known to have the key, or may be one of those who share it, or w would be let in at once. The caller has mu.
 func (q *Queues[K, V]) before(w *Waiter[K, V], keys []K) (k K, ok bool) {
 	for _, k := range keys {
 		l := q.lines[k]
-		if l == nil || l == w.line || w.owner != "" && (l.known.Holder == w.owner || w.use == Sharing && l.known.Soon) {
+		if l == nil || l == w.line || l.letsIn(w) || w.owner != "" && (l.known.Holder == w.owner || w.use == Sharing && l.known.Soon) {
 			continue
 		}
 		if _, _, ok := l.waiters.behind(w.number); ok {

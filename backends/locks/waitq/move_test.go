@@ -159,6 +159,37 @@ func TestMove_Own(t *testing.T) {
 	}
 }
 
+// TestMove_Beside: who shares several keys asks at once where all before it share them as well, and have not been refused: it goes
+// from no line to another.
+func TestMove_Beside(t *testing.T) {
+	q := still(20)
+	sharing := func(keys ...string) *Waiter[string, *string] {
+		w, err := q.Join(keys, keys[0], "", Sharing, new(string))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	sharing("a")
+	b := sharing("b")
+	w := sharing("a", "b")
+	if reenter, err := q.AwaitTurn(t.Context(), w); err != nil || !reenter || !q.Pass(w, "a", "b") {
+		t.Errorf("beside those who ask it does not: %v, %v; it stands in the line of %s", reenter, err, w.Key)
+	}
+	q.Ask(b)
+	q.Asked(b, has("writer"))
+	if q.Pass(w, "a", "b") || w.Key != "b" {
+		t.Errorf("it passes one who was refused, and stands in the line of %s", w.Key)
+	}
+	if _, err := q.Join([]string{"a"}, "writer", "", Alone, new(string)); err != nil {
+		t.Fatal(err)
+	}
+	v := sharing("c", "a")
+	if v.Key != "a" || len(v.reenter) > 0 {
+		t.Errorf("it goes before one who wants a key alone, and stands in the line of %s", v.Key)
+	}
+}
+
 // TestMove_AsksAgain: in a line where nobody stood a release may have gone unnoticed, so that it asks again soon; where somebody stood it goes
 // by what that one was told.
 func TestMove_AsksAgain(t *testing.T) {

@@ -204,12 +204,16 @@ func (q *Queues[K, V]) enter(w *Waiter[K, V]) (first bool) {
 	return l.subscription.backOff(q.opt.Now()) <= 0
 }
 
-// letWith lets a waiter in that has joined a line of others that share the key with it: they ask, and have not been refused. The
-// caller has mu.
+// letWith lets a waiter in that has joined a line of others that share the key with it. The caller has mu.
 func (q *Queues[K, V]) letWith(w *Waiter[K, V]) {
-	if l := w.line; w.use == Sharing && l.alone == 0 && !l.known.Asked && l.head() != w {
+	if w.line.letsIn(w) && w.line.head() != w {
 		q.letIn(w)
 	}
+}
+
+// letsIn reports whether all in the line share the key with w: they ask, and have not been refused.
+func (l *line[K, V]) letsIn(w *Waiter[K, V]) bool {
+	return w.use == Sharing && l.alone == 0 && !l.known.Asked
 }
 
 // Leave takes a waiter out of its line. Unless it was served, it may come back to its place. Leave returns how many are
