@@ -1,7 +1,6 @@
 package quorum
 
 import (
-	"context"
 	"slices"
 	"time"
 
@@ -9,18 +8,6 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks/tally"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 )
-
-// restoreKept has all locks that sessions keep renewed when a node votes again, until ctx ends, so that it gets them back, see carry.
-func (s *Store) restoreKept(ctx context.Context) {
-	for {
-		select {
-		case <-s.set.Back():
-			s.host.Keepalive.RecheckAll()
-		case <-ctx.Done():
-			return
-		}
-	}
-}
 
 // carry reinstates a grant on nodes in doubt about the name, after a quorum of the others has renewed it: such a node may have forgotten
 // that the grant was given back, and the others would know. A renewal that began before the node voted again proves nothing, since
