@@ -154,11 +154,11 @@ func (s *Store) forceDoubts(ctx context.Context, k locks.Key, fence int64) (was 
 	return was, held, errForced
 }
 
-// A taking is what is taken away from an owner.
+// A taking is what FORCE takes away from one owner.
 type taking struct {
 	fence   int64         // the largest of its grants
 	holds   []string      // exactly these
-	longest time.Duration // what is left of its lease
+	longest time.Duration // for how long its lease may run
 }
 
 // takingOf is all that an owner has, by the votes of a read.

@@ -88,7 +88,7 @@ func addUp(s *proxy) bool {
 		durations(s, "wait_seconds", "outcome", "refused").Count() == st.Refusals
 }
 
-// oneWaits waits until one waits that was refused: the first try of who has come in line may be behind an UNLOCK.
+// oneWaits returns when somebody waits whose first LOCK was refused. Before that, an UNLOCK may overtake the first LOCK, which is granted then.
 func oneWaits(t *testing.T, s *proxy) {
 	t.Helper()
 	eventually(t, time.Minute, "one waits", func() bool {

@@ -10,7 +10,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 )
 
-// An Ownership is who has a name, by the votes of a read.
+// An Ownership says whether anybody has a name, by the votes of a read.
 type Ownership uint8
 
 // The ownerships.
@@ -21,7 +21,8 @@ const (
 	MaybeHeld                     // the nodes that do not vote may have what decides
 )
 
-// OwnerBy counts the votes on who has a name. owner is whom most nodes name, n how many do.
+// OwnerBy counts the votes of a read. owner is the one whom most nodes name, n is how many of them do, and fence the one under which most of
+// these have the grant.
 func OwnerBy(votes []voters.Vote, q int) (owner string, n int, fence int64, who Ownership) {
 	owner, n = Most(votes, func(v *voters.Vote) (string, bool) { return v.Owner, v.Kind == voters.Yes && v.Owner != "" })
 	fence, agreed := Most(votes, func(v *voters.Vote) (int64, bool) {
@@ -132,18 +133,20 @@ func InDoubt(votes []voters.Vote) (n int) {
 	return n
 }
 
+// ownerInDoubt is the owner whom a node in doubt about a name says to have a hold; ok is false if it says nothing that can be read.
+func ownerInDoubt(k locks.Key, whose string) (h locks.Holder, ok bool) {
+	if owner, reads := strings.CutPrefix(whose, "r"); reads {
+		return locks.Holder{Key: k, Owner: owner}.Reading(), true
+	}
+	owner, writes := strings.CutPrefix(whose, "w")
+	return locks.Holder{Key: k, Owner: owner}, writes
+}
+
 // OwnersInDoubt are those who may have the name, or read it, by what nodes have forgotten.
 func OwnersInDoubt(votes []voters.Vote, k locks.Key) (all []locks.Holder) {
 	for i := range votes {
 		for _, whose := range votes[i].Doubts {
-			h := locks.Holder{Key: k}
-			var reads, writes bool
-			if h.Owner, reads = strings.CutPrefix(whose, "r"); reads {
-				h = h.Reading()
-			} else if h.Owner, writes = strings.CutPrefix(whose, "w"); !writes {
-				continue
-			}
-			if !slices.Contains(all, h) {
+			if h, ok := ownerInDoubt(k, whose); ok && !slices.Contains(all, h) {
 				all = append(all, h)
 			}
 		}
@@ -152,15 +155,11 @@ func OwnersInDoubt(votes []voters.Vote, k locks.Key) (all []locks.Holder) {
 	return all
 }
 
-// HoldsInDoubt are the holds of an owner that nodes may have forgotten, and a fence that none of their grants has a larger one than.
+// HoldsInDoubt are the holds of an owner that nodes may have forgotten. No grant of theirs has a larger fence.
 func HoldsInDoubt(votes []voters.Vote, h locks.Holder) (ids []string, fence int64) {
-	its := "w" + h.Owner
-	if h.Reader != "" {
-		its = "r" + h.Owner
-	}
 	for i := range votes {
 		for id, whose := range votes[i].Doubts {
-			if whose == its {
+			if its, ok := ownerInDoubt(h.Whole(), whose); ok && its == h {
 				ids, fence = append(ids, id), max(fence, votes[i].Fence)
 			}
 		}

@@ -23,7 +23,7 @@ func AcquireAll(votes []voters.Vote, names, q int, final bool) AllResult {
 			one[k] = *OfName(&votes[k], i)
 		}
 		t.Names[i] = Acquire(one, q, final)
-		if notEnded(one) >= q {
+		if len(one)-voters.CountKind(one, voters.Silent)-voters.CountKind(one, voters.AlreadyReleased) >= q {
 			there++
 		}
 		if of[t.Names[i].Verdict]++; t.Names[i].Verdict == Held && of[Held] == 1 {
@@ -47,16 +47,6 @@ func AcquireAll(votes []voters.Vote, names, q int, final bool) AllResult {
 		}
 	}
 	return t
-}
-
-// notEnded is how many nodes say that the name was not given back.
-func notEnded(votes []voters.Vote) (n int) {
-	for i := range votes {
-		if k := votes[i].Kind; k != voters.Silent && k != voters.AlreadyReleased {
-			n++
-		}
-	}
-	return n
 }
 
 // OfName is a node's vote on one of several names. A node that did not vote did not vote on any of them.

@@ -202,10 +202,13 @@ func readVote(reply rueidis.RedisMessage, p Parse) Vote {
 	return v
 }
 
+// abstentionValues are how many values come with each code, at least.
+var abstentionValues = map[Abstention]int{unregistered: 3, Quarantined: 4, Floorless: 3, otherSet: 2, InDoubt: 2}
+
 func parseAbstention(code Abstention, m []rueidis.RedisMessage) (Vote, error) {
 	v := Vote{Code: code}
-	least := map[Abstention]int{unregistered: 3, Quarantined: 4, Floorless: 3, otherSet: 2, InDoubt: 2}[code]
-	if least == 0 || len(m) < least {
+	least, known := abstentionValues[code]
+	if !known || len(m) < least {
 		return v, fmt.Errorf("%d values of refusal %d where %d were expected", len(m), code, least)
 	}
 	if err := ReadInts(m, &v.wait); err != nil {
