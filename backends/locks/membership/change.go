@@ -29,9 +29,9 @@ import (
 )
 
 const (
-	// quiet is for how long proxies with the list before must not have been heard of before a change is finished. Each says every
+	// unseenFor is for how long proxies with the list before must not have been heard of before a change is finished. Each says every
 	// second that it is there. One that comes back later gets no votes.
-	quiet     = 10 * time.Second
+	unseenFor = 10 * time.Second
 	readAgain = 10 * time.Second // for how long leases run, if that was longer
 	pageTries = 3
 )
@@ -483,8 +483,8 @@ func (c *change) unused() error {
 		if m.err != nil || !c.in(i, c.From) {
 			continue
 		}
-		need := min(m.maxTTL, quiet) + time.Second
-		if ago, ok := m.heard(c.from); ok && ago < need {
+		need := min(m.maxTTL, unseenFor) + time.Second
+		if ago, ok := m.lastSeen(c.from); ok && ago < need {
 			return &NotYetError{fmt.Sprintf("a proxy with the list before (%s) was heard of %v ago at %s; restart it with the new list. When none was for %v, the change can be finished",
 				c.from.Names, ago.Round(100*time.Millisecond), c.set.Members[i].Server, need)}
 		}

@@ -83,8 +83,8 @@ func (m *member) remaining() remaining {
 	return r
 }
 
-// heard is how long ago a proxy with this list made or kept a lease, or said that it is there; ok is false if none ever was.
-func (m *member) heard(list voters.NodeList) (ago time.Duration, ok bool) {
+// lastSeen is how long ago a proxy with this list made or kept a lease, or said that it is there; ok is false if none ever was.
+func (m *member) lastSeen(list voters.NodeList) (ago time.Duration, ok bool) {
 	for field, at := range m.record {
 		ttl, word, _ := strings.Cut(strings.TrimPrefix(field, "m"), " ")
 		_, err := strconv.ParseInt(ttl, 10, 64)
