@@ -220,14 +220,20 @@ func (f *field) work(done int64) (w work, err error) {
 		}
 		w.proxies += s
 	}
-	for _, n := range f.nodes {
+	w.nodes, err = runSecondsOf(f.nodes)
+	return w, err
+}
+
+// runSecondsOf is runSeconds of all these servers together.
+func runSecondsOf(all []*redistest.Server) (sum float64, err error) {
+	for _, n := range all {
 		s, err := runSeconds(n.PID())
 		if err != nil {
-			return w, err
+			return 0, err
 		}
-		w.nodes += s
+		sum += s
 	}
-	return w, nil
+	return sum, nil
 }
 
 // A pace is the rate of work, and the CPU µs of each piece of it.

@@ -120,12 +120,8 @@ func (t *severalTurns) take(g *ground, p plan) error {
 
 // cpuOfBoth is the CPU time of the masters together, and of the proxy, in seconds.
 func (g *ground) cpuOfBoth() (nodes, proxy float64, err error) {
-	for _, n := range g.nodes {
-		s, err := runSeconds(n.PID())
-		if err != nil {
-			return 0, 0, err
-		}
-		nodes += s
+	if nodes, err = runSecondsOf(g.nodes); err != nil {
+		return 0, 0, err
 	}
 	proxy, err = runSeconds(g.proxy.PID())
 	return nodes, proxy, err
