@@ -195,12 +195,12 @@ func (c Sets) operate(s setState, out func(setState, string, string)) {
 		}
 	}
 	opens := s.epoch == 0 || s.epoch == 2
+	if s.epoch == 2 && c.Reads && !s.read && !c.over(&s) {
+		c.readLeases(s, out)
+	}
 	if s.epoch == 2 && c.Floors && !s.told {
 		c.tell(s, out)
 		return
-	}
-	if s.epoch == 2 && c.Reads && !s.read {
-		c.readLeases(s, out)
 	}
 	if opens && s.epoch == 2 && !c.over(&s) {
 		return
@@ -254,9 +254,6 @@ func (c Sets) between(epoch uint8) (from, to uint8) {
 // are over.
 func (c Sets) tell(s setState, out func(setState, string, string)) {
 	if !c.over(&s) {
-		if c.Reads && !s.read {
-			c.readLeases(s, out)
-		}
 		return
 	}
 	for nodes := uint8(1); nodes < 1<<setNodes; nodes++ {

@@ -4,9 +4,9 @@
 // A node that forgot is out. It waits for R, the longest that a round may take: a LOCK is granted, a RENEW told and FORCE or
 // UNLOCK answered only while the round is younger. Then a proxy reads a quorum of nodes that are not out, and the node is back,
 // with a marker for the name if one of them had a hold of it, or a marker, and with the largest fence that they have stored as
-// its floor. Under the marker it has no vote about the name, but counts where FORCE is
-// executed. A release takes its hold out of the marker, and the last one ends
-// it, as does the longest lease that was read. With -long a node may also be back without a copy, when the longest lease is over.
+// its floor. Under the marker it has no vote about the name, but counts where FORCE is executed. A release takes its hold out of the
+// marker, and the last one ends it, as does the longest lease that was read. With -long a node may also be back without a copy, when
+// the longest lease is over.
 //
 // Nothing is put back at or under the floor, since the node may have forgotten why not. With -carry a RENEW that a quorum of
 // other nodes has done restores its grant there, whether the marker is still there or not: the node has a record again. With
