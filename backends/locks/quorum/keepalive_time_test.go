@@ -152,8 +152,10 @@ func (s *timeless) down(n int) {
 	s.broke = n
 }
 
-// failScripts has each of these nodes answer one script with errors, and the others none.
+// failScripts has each of these nodes answer one script with errors, and the others none. Calls that are under way, as to
+// a node that a quorum did not wait for, end first.
 func (s *timeless) failScripts(fails map[int]*scripts.Script) {
+	synctest.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fails = fails
