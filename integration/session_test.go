@@ -183,10 +183,10 @@ func wantLost(t *testing.T, c *redistest.Conn, job string) {
 // TestSessionOutlivesTheIdleTimeout: its client is at work.
 func TestSessionOutlivesTheIdleTimeout(t *testing.T) {
 	t.Parallel()
-	r := startRig(t, 1, 1, "--idle-timeout", "300ms")
+	r := startRig(t, 1, 1, "--idle-timeout", "2s")
 	c := redistest.Open(t, r.addr())
 	wantGrant(t, c.Do(t, "LOCK", "job", "30s", "SESSION"))
-	time.Sleep(time.Second)
+	time.Sleep(5 * time.Second)
 	if v := c.Do(t, "UNLOCK", "job"); v.Raw != ":1\r\n" {
 		t.Errorf("UNLOCK: %v", v)
 	}

@@ -176,6 +176,7 @@ func (s *session) turn(hungUp bool) (stay, more bool) {
 		s.traffic.Read(n)
 		if s.idle != nil {
 			s.noteRead()
+			s.wasBusy = false
 		}
 		if !s.handle(n, working) {
 			if s.first == nil {
@@ -240,8 +241,13 @@ func (s *session) checkIdle() {
 
 // mayBeIdle reports whether the session goes on though nothing came for the idle timeout.
 func (s *session) mayBeIdle() bool {
+	return s.onlyIdle(os.ErrDeadlineExceeded, s.busy)
+}
+
+// busy reports whether the client waits for something, as for a reply.
+func (s *session) busy() bool {
 	working, _ := s.workerOwns()
-	return s.onlyIdle(os.ErrDeadlineExceeded, func() bool { return working || s.cmds.Busy() })
+	return working || s.cmds.Busy()
 }
 
 // readOn is the reader's goroutine: it reads until the loop does again, or the session has ended.

@@ -212,6 +212,44 @@ func TestLoop_IdleTimeoutIsTheLoops(t *testing.T) {
 	}
 }
 
+// TestLoop_ReplyAsTheIdleTimeoutEnds: a client gets the idle timeout to say something after a reply that it has waited for, and not twice if
+// it has said something.
+func TestLoop_ReplyAsTheIdleTimeoutEnds(t *testing.T) {
+	needLoop(t)
+	for _, says := range []bool{false, true} {
+		h := open(t, Options{IdleTimeout: time.Hour})
+		g := h.connect(t)
+		goesOn := func(busy, want bool) {
+			t.Helper()
+			s := h.taken(t)
+			for late := time.Now().Add(soon); s.busy() != busy; time.Sleep(time.Millisecond) { // as just after its reply
+				if time.Now().After(late) {
+					t.Fatalf("it is busy: %v", !busy)
+				}
+			}
+			on := s.mayBeIdle()
+			if on != want {
+				t.Errorf("says %v, busy %v: it goes on: %v", says, busy, on)
+			}
+			s.first = func() bool { return on }
+			h.sessions.Go(s.readOn)
+		}
+		g.send(t, "SILENCE\r\n")
+		up := h.awaitSilence(t)
+		goesOn(true, true)
+		up.WriteString("late")
+		up.Flush()
+		g.want(t, "+late\r\n")
+		if says {
+			g.send(t, "UNLOCK\r\n")
+			g.want(t, "-ERR wrong number of arguments")
+		} else {
+			goesOn(false, true)
+		}
+		goesOn(false, false)
+	}
+}
+
 // TestLoop_EventsGoToNobodyElse: while the socket of a session is open, as that of a client which has closed its sending half and waits for a
 // reply, no other session has its place at the loop.
 func TestLoop_EventsGoToNobodyElse(t *testing.T) {

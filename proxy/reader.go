@@ -62,16 +62,23 @@ func (s *session) readOnce(into netio.Buffer) (int, error) {
 		return 0, net.ErrClosed
 	}
 	if n > 0 {
+		s.wasBusy = false
 		err = nil // if it lasts, the next read fails too
 	}
 	return n, err
 }
 
 // onlyIdle reports whether a read failed only because nothing came for the idle timeout, from a client that is
-// busy, as one that waits for a reply. Then the session goes on.
+// busy, as one that waits for a reply, or was when the last timeout was over: its reply may have come just now. Then
+// the session goes on.
 func (s *session) onlyIdle(err error, busy func() bool) bool {
 	s.idled = errors.Is(err, os.ErrDeadlineExceeded) && !s.stopped.Load()
-	return s.idled && busy()
+	if !s.idled {
+		return false
+	}
+	was := s.wasBusy
+	s.wasBusy = busy()
+	return s.wasBusy || was
 }
 
 // handleRequests runs the requests that have arrived in whole, up to the first that may

@@ -31,6 +31,7 @@ type session struct {
 	// The reader's.
 	readAhead readAheadBuffer // what it reads into while it is not the owner
 	idled     bool            // nothing came for the idle timeout
+	wasBusy   bool            // when it was over last, and nothing has come since
 	arrived   int             // bytes read since lastCall
 	onLoop
 
