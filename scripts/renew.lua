@@ -7,11 +7,13 @@
 --   {1, noted, reinstated, given back}  applied, now or before; noted is 1 if a renewal may have shortened the lease: see
 --       note; reinstated is 1 if a renewal reinstated the grant here, now or before; the last is the number of the holds
 --       that were given back here
---   {3, lineage, number}  not applied: the lease has another version here     {4}  not applied: all holds were given back
+--   {3, lineage, number}  not applied: the lease has another version here, or the owner has a live hold that a renewal by what its
+--       proxy remembers does not name     {4}  not applied: all holds were given back
 --   {0, owner or empty, ms left, fence}  not applied: the name is free, another owner's, or of another grant
 -- A renewal applies over a smaller number of its own lineage, or over exactly the version that it replaces: a late one
 -- cannot shorten a lease that was made longer since. The owner's other holds that would end earlier end with these, unless
--- they only grow. A hold that is missing while the grant is here is added, unless it was given back here. A free name is
+-- they only grow. A renewal by what its proxy remembers, which replaces no version, does not apply where the owner has others: its owner
+-- counts with the new end for all, and only one that names them brings it to a quorum. A hold that is missing while the grant is here is added, unless it was given back here. A free name is
 -- reinstated only if no fence above that of the grant was seen, so that no grant returns after its release, if no other owner
 -- reads it, or for a reader has it for itself or has its seat, and if the grant was not noted: a lease that was shortened and has ended stays
 -- so. The record is then marked as reinstated (p). After a copy this node may have forgotten that a grant up to its floor
@@ -64,6 +66,15 @@ end
 local told = h.told and 1 or 0
 if h.lineage == lineage and tonumber(number) == h.number then return refusal or {1, noted, told, given} end
 local follows = h.lineage == lineage and tonumber(number) > h.number
+local others, values = {}, {}
+if redis.call('HLEN', KEYS[1]) - base > h.present then
+  local ids
+  ids, values = live(h.ends)
+  for _, id in ipairs(ids) do
+    if not value[id] then others[#others + 1] = id end
+  end
+end
+if #others > 0 and base_version == '' and not grow then follows = false end
 if not follows and base_version ~= h.lineage .. ':' .. int(h.number) then return refusal or {3, h.lineage, h.number} end
 if #named == 0 then return refusal or {4} end
 local ends, cut, fields = now + ttl, false, {'l', lineage, 's', number, 'p', entered(h)}
@@ -74,17 +85,14 @@ for _, id in ipairs(named) do
   fields[#fields + 1] = id
   fields[#fields + 1] = at .. ' ' .. taken(value[id])
 end
-if redis.call('HLEN', KEYS[1]) - base > h.present then -- the owner has others
-  local ids, values = live(h.ends)
-  for _, id in ipairs(ids) do
-    local at = ending(values[id])
-    if not value[id] and at < now + ttl and not grow then
-      at = now + ttl
-      fields[#fields + 1] = id
-      fields[#fields + 1] = at .. ' ' .. taken(values[id])
-    end
-    if not value[id] then ends = math.max(ends, at) end
+for _, id in ipairs(others) do
+  local at = ending(values[id])
+  if at < now + ttl and not grow then
+    at = now + ttl
+    fields[#fields + 1] = id
+    fields[#fields + 1] = at .. ' ' .. taken(values[id])
   end
+  ends = math.max(ends, at)
 end
 redis.call('HSET', KEYS[1], unpack(fields))
 if shorten and fence > last then redis.call('HSET', KEYS[2], 'm', int(fence)) end

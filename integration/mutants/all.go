@@ -201,6 +201,12 @@ if h and h.owner ~= owner and not replaces then return`}},
 		Edits:  []Edit{{"backends/locks/tally/outcome.go", "done = func(v *voters.Vote) bool { return v.Kind == voters.Yes && !v.Reinstated }\n\t}\n\treturn countOutcome(votes, q,", "done = func(v *voters.Vote) bool { return v.Kind == voters.Yes && !v.Reinstated }\n\t}\n\treturn countOutcome(votes, 1,"}},
 	},
 	{
+		Name:   "renewal-of-some-holds",
+		Breaks: "a renewal names all holds of the owner: one that its proxy has not heard of stays as it was where the renewal does not come, and the owner is told of a new end",
+		Units:  Units{"backends/locks/quorum", "^TestRenew_HoldOfAnotherProxy$"},
+		Edits:  []Edit{{"scripts/renew.lua", "if #others > 0 and base_version == '' and not grow then follows = false end\n", ""}},
+	},
+	{
 		Name:    "renewal-from-the-reply",
 		Breaks:  "the clock of a renewal starts before the first byte is sent: a slow one is told as much validity as a fast one",
 		Profile: "at once",

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
@@ -60,6 +61,27 @@ func TestHolds_OnDifferentMajorities(t *testing.T) {
 	everywhere(t, s, c)
 	unlock(t, other, "job", "alice", 0)
 	lock(t, s, "job", "bob", time.Second)
+}
+
+// TestRenew_HoldOfAnotherProxy: a RENEW lets the hold last that another proxy took, though too few of the nodes that it reaches have it,
+// and its own proxy has not heard of it.
+func TestRenew_HoldOfAnotherProxy(t *testing.T) {
+	t.Parallel()
+	inBubble(t, 3, testOptions{}, func(t *testing.T, s *timeless) {
+		g := lock(t, s.proxy, "job", "alice", 2*time.Second)
+		synctest.Wait()
+		other := s.another(t)
+		s.failScripts(map[int]*scripts.Script{2: scripts.Acquire})
+		lock(t, other.proxy, "job", "alice", time.Second)
+		s.failScripts(map[int]*scripts.Script{0: scripts.Renew})
+		renewTo(t, s.proxy, g, 5*time.Second)
+		s.failScripts(nil)
+		unlock(t, s.proxy, "job", "alice", 1)
+		time.Sleep(3 * time.Second)
+		refused(t, other.proxy, "job", "bob", time.Second)
+		unlock(t, s.proxy, "job", "alice", 0)
+		lock(t, other.proxy, "job", "bob", time.Second)
+	})
 }
 
 func TestHolds_OfASessionOnDifferentMajorities(t *testing.T) {

@@ -207,8 +207,8 @@ func TestReentry_OnTheNode(t *testing.T) {
 		t.Errorf("re-entry: %v, want the fence %d kept", v, g.Fence)
 	}
 	late := renewal(s, g, 100*time.Millisecond, voters.Version{Epoch: g.Hold, Sequence: 9}, "1")
-	if v := n.Do(t, late...); v.Elems[0].Int() != 1 || n.Do(t, "PTTL", k.Lock).Int() < 20_000 {
-		t.Errorf("a renewal that was under way: %v", v)
+	if v := n.Do(t, late...); v.Elems[0].Int() != 3 || n.Do(t, "PTTL", k.Lock).Int() < 20_000 {
+		t.Errorf("a renewal that was under way: %v, want it refused, since it does not name the new hold", v)
 	}
 	n.Do(t, "DEL", k.Lock)
 	if v := n.Do(t, renewal(s, g, 10*time.Second, voters.Version{Epoch: g.Hold, Sequence: 10}, "1")...); !putBack(v) {

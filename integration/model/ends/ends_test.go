@@ -6,10 +6,10 @@ import (
 	"github.com/lockproxy/lockproxy/integration/model/explore"
 )
 
-// search visits at most 3 million states, or under -short as many as take a moment.
+// search visits at most 4 million states, or under -short as many as take a moment.
 func search(t *testing.T, c *Config) explore.Result {
 	t.Helper()
-	return explore.Test(t, 3_000_000, 100_000, c.search)
+	return explore.Test(t, 4_000_000, 100_000, c.search)
 }
 
 func TestSoundRulesHold(t *testing.T) {
@@ -23,6 +23,7 @@ func TestSoundRulesHold(t *testing.T) {
 		{"a second hold is taken", reentering(), []string{locked, unlocked}},
 		{"the lease is shortened, and a rival", shortened(), []string{renewed, unlocked, grantedB}},
 		{"a hold that one node lacks is renewed, and a rival", renewingPartly(), []string{renewed, unlocked, grantedB}},
+		{"so is one by a proxy that does not know of it", renewingApart(), []string{renewed, unlocked, grantedB}},
 		{"a shortened lease lapses", lapsing(), []string{renewed}},
 	}
 	for _, tt := range tests {

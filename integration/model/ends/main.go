@@ -28,6 +28,7 @@ func main() {
 	flag.BoolVar(&c.Forget, "forget", false, "proxies may forget a grant by themselves")
 	flag.BoolVar(&c.OnTwo, "ontwo", false, "the first hold is on two nodes only")
 	flag.BoolVar(&c.Both, "both", false, "the owner begins with its second hold too")
+	flag.BoolVar(&c.Apart, "apart", false, "that was made through proxy 1")
 	flag.BoolVar(&c.Partly, "partly", false, "the second hold is on two nodes only")
 	flag.BoolVar(&c.Elsewhere, "elsewhere", false, "proxy 1 has renewed the first hold with the long ttl, and knows of no other")
 	flag.BoolVar(&c.CountEnds, "ends", false, "promise E counts")

@@ -258,6 +258,16 @@ func (c *Config) renew(s *state, k, r int, out emit) {
 	if !applies && !repeat {
 		return
 	}
+	if applies && c.NamesAll && nr.foreign == 0 && n.hasOthers(nr.holds) {
+		t := *s
+		m := &t.nodes[k]
+		m.sent &^= 1 << r
+		if x := &s.proxies[nr.proxy]; m.quarantine == 0 && x.phase == sends && x.op == renewal && int(x.round) == r {
+			m.refused |= 1 << r
+		}
+		out(t, step{"a node has other holds", -1, int(nr.proxy), -1}, "")
+		return
+	}
 	c.ends(int(nr.ttl), func(rem uint8) {
 		t := *s
 		m := &t.nodes[k]
@@ -288,6 +298,16 @@ func (c *Config) renew(s *state, k, r int, out emit) {
 		}
 		out(t, step{"a node renews for", -1, int(nr.proxy), int(rem)}, "")
 	})
+}
+
+// hasOthers reports whether A has other live holds here.
+func (n *node) hasOthers(holds uint8) bool {
+	for h, rem := range n.rem {
+		if rem > 0 && holds>>h&1 == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func (c *Config) nodeRival(s *state, k int, out emit) {

@@ -13,6 +13,7 @@ type Rules struct {
 	SparesLocks  bool // a RENEW that reads leaves out the holds of LOCKs that its proxy had under way since it was asked for
 	CapsLocks    bool // LOCK tells no more than what its proxy remembers of other holds, if a RENEW was asked for there meanwhile
 	NamesMaybe   bool // a RENEW that reads names also holds that only some nodes have, if a quorum may have them with those that it did not hear
+	NamesAll     bool // a node does not apply a RENEW that goes by memory and does not name all live holds there; the proxy reads then
 	Raises       bool // a RENEW lets holds that it does not name end no earlier than those it does
 	BoundAdded   bool // a hold that a node adds ends no later than the lease there
 	BareRetries  bool // a retry of a release leaves the other holds out, whose rests have aged since
@@ -23,7 +24,7 @@ type Rules struct {
 }
 
 func soundRules() Rules {
-	return Rules{OwnEnds: true, NoteBefore: true, TrustHold: true, TrustAll: true, SparesLocks: true, NamesMaybe: true, Raises: true,
+	return Rules{OwnEnds: true, NoteBefore: true, TrustHold: true, TrustAll: true, SparesLocks: true, NamesMaybe: true, NamesAll: true, Raises: true,
 		BoundAdded: true, BareRetries: true, FreshNotes: true, NotedRefuses: true, ToldVotes: true, Marks: true}
 }
 
@@ -49,6 +50,7 @@ type Config struct {
 	Forget     bool // proxies may forget a grant by themselves
 	OnTwo      bool // the third node lacks what A begins with, and no LOCK of that ever comes to it
 	Both       bool // A begins with its second hold too, made through proxy 0
+	Apart      bool // it was made through proxy 1
 	Partly     bool // the third node lacks that one, and no LOCK of it ever comes to it
 	Elsewhere  bool // proxy 1 has renewed the first hold with the long ttl, by reading, and knows of no other
 	CountEnds  bool // promise E counts

@@ -65,6 +65,7 @@ type node struct {
 	noting, notes    uint8 // a bit a proxy
 	sent, voted      uint8 // a bit a round
 	vnoted, vtold    uint8
+	refused          uint8 // a bit a round that does not name all of its holds
 	base             [maxRounds]uint8
 	read             [proxies]reading
 }
@@ -185,8 +186,13 @@ func (c *Config) initial() []state {
 func (c *Config) startWithBoth(s *state) {
 	s.taken, s.granted = 1<<first|1<<second, 1<<first|1<<second
 	s.told[second] = uint8(c.Second - c.Drift)
-	s.proxies[0].has |= 1 << second
-	s.proxies[0].rem[second] = s.told[second]
+	by := &s.proxies[0]
+	if c.Apart {
+		by = &s.proxies[1]
+		by.fence = fenceA
+	}
+	by.has |= 1 << second
+	by.rem[second] = s.told[second]
 	for k := range s.nodes {
 		if n := &s.nodes[k]; n.owner == ownA && !(c.Partly && k == 0) {
 			n.rem[second] = uint8(c.Second)
@@ -308,6 +314,7 @@ func roundOf(version uint8) uint8 {
 func (n *node) dropVotes(rounds uint8) {
 	n.voted &^= rounds
 	n.vnoted, n.vtold = n.vnoted&n.voted, n.vtold&n.voted
+	n.refused &^= rounds
 }
 
 func (n *node) clearRecord() {

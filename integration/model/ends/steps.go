@@ -617,6 +617,12 @@ func (c *Config) answerRenew(s *state, p int, out emit) {
 	x := &s.proxies[p]
 	r := &s.rounds[x.round]
 	left := int(r.ttl) - c.Drift - int(x.elapsed)
+	if c.votesFor(s, x.round) < quorum && slices.ContainsFunc(s.nodes[:], func(n node) bool { return n.refused>>x.round&1 == 1 }) {
+		t := *s
+		y := &t.proxies[p]
+		y.phase, y.foreign, y.elapsed = reads, 1, 0
+		out(t, step{"a node has other holds, proxy reads", -1, p, -1}, "")
+	}
 	if c.votesFor(s, x.round) < quorum || left <= 0 {
 		return
 	}

@@ -24,6 +24,8 @@ var variants = []explore.Variant[Rules, Config]{
 		func(r *Rules) { r.SparesLocks, r.CapsLocks = false, true }, "P1", renewingMeanwhile()),
 	without("names-maybe", "a RENEW that reads names the holds that a quorum of those it heard has",
 		func(r *Rules) { r.NamesMaybe = false }, "P1", renewingPartly()),
+	without("names-all", "a RENEW goes by memory where nodes have holds that it does not name",
+		func(r *Rules) { r.NamesAll = false }, "P1", renewingApart()),
 	without("fresh-notes", "FRESH is sent without a note",
 		func(r *Rules) { r.FreshNotes = false }, "P4", startingAfresh()),
 	without("noted-refuses", "a node with a note of the grant puts it back",
@@ -61,10 +63,17 @@ func renewingTwo() *Config {
 	return c
 }
 
-// renewingPartly is renewingTwo where one node lacks the second hold.
+// renewingPartly is renewingTwo where both holds are short, and one node lacks the second.
 func renewingPartly() *Config {
 	c := renewingTwo()
-	c.Partly = true
+	c.First, c.Partly = 1, true
+	return c
+}
+
+// renewingApart is renewingPartly where the second hold was made through a proxy that A uses no more.
+func renewingApart() *Config {
+	c := renewingPartly()
+	c.Apart, c.OneProxy = true, true
 	return c
 }
 
