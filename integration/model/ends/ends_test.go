@@ -6,10 +6,10 @@ import (
 	"github.com/lockproxy/lockproxy/integration/model/explore"
 )
 
-// search visits at most 4 million states, or under -short as many as take a moment.
+// search visits at most 5 million states, or under -short as many as take a moment.
 func search(t *testing.T, c *Config) explore.Result {
 	t.Helper()
-	return explore.Test(t, 4_000_000, 100_000, c.search)
+	return explore.Test(t, 5_000_000, 100_000, c.search)
 }
 
 func TestSoundRulesHold(t *testing.T) {

@@ -113,6 +113,7 @@ type proxy struct {
 	foreign            uint8 // this operation goes by what was read
 	bound              uint8 // it must be done before
 	known              rests // what was read, or remembered when this was asked for
+	names              uint8 // the holds of those that ran then, for a renewal
 	spared             uint8 // holds whose LOCK this proxy had under way during this RENEW
 	trusted            uint8
 	late               uint8 // this UNLOCK was asked for after B's grant, and not before for the same holds

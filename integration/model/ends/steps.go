@@ -219,7 +219,7 @@ func (c *Config) askRenew(s *state, p, ttl int, out emit) {
 	}
 	x.number++
 	shortens := valid < largest(x.rem)
-	x.known = x.rem
+	x.known, x.names = x.rem, running(x.rem)
 	for h := range x.rem {
 		x.rem[h] = min(x.rem[h], valid)
 	}
@@ -277,13 +277,9 @@ func (c *Config) send(from *state, s state, p int, by step, out emit) {
 			}
 		}
 	}
-	var holds uint8
-	for h, rem := range x.known {
-		holds |= bit(rem > 0) << h
-	}
-	s.rounds[r] = round{1, uint8(p), x.ttl, x.lineage, x.number, x.foreign, holds, fence}
+	s.rounds[r] = round{1, uint8(p), x.ttl, x.lineage, x.number, x.foreign, x.names, fence}
 	if c.CountEnds {
-		s.renewed |= holds
+		s.renewed |= x.names
 	}
 	for k := range s.nodes {
 		n := &s.nodes[k]
@@ -298,6 +294,14 @@ func (c *Config) send(from *state, s state, p int, by step, out emit) {
 	}
 	x.phase, x.round, x.elapsed = sends, uint8(r), 0
 	out(s, by, "")
+}
+
+// running are the holds that have not ended.
+func running(r rests) (holds uint8) {
+	for h, rem := range r {
+		holds |= bit(rem > 0) << h
+	}
+	return holds
 }
 
 func fenceRead(s *state, p int) (f uint8) {
@@ -511,6 +515,7 @@ func (c *Config) endReading(s *state, p int, out emit) {
 	}
 	t := *s
 	y := &t.proxies[p]
+	y.names = 0
 	for h := range ends {
 		slices.Sort(ends[h])
 		have := 0
@@ -522,6 +527,7 @@ func (c *Config) endReading(s *state, p int, out emit) {
 			at = len(ends[h]) - have
 		}
 		y.known[h] = uint8(max(0, ends[h][at]-int(x.elapsed)))
+		y.names |= bit(ends[h][at] > 0) << h
 	}
 	if x.op == unlock {
 		var mine uint8
@@ -537,6 +543,7 @@ func (c *Config) endReading(s *state, p int, out emit) {
 	for h := range y.known {
 		if x.spared>>h&1 == 1 {
 			y.known[h], top[h] = 0, 0
+			y.names &^= 1 << h
 		}
 	}
 	y.bound = uint8(max(0, int(largest(y.known))-c.Drift))
