@@ -261,6 +261,21 @@ func (k *Keepalive) RecheckIn(pause time.Duration, h Holder, doubtful bool) {
 	}
 }
 
+// RecheckAll rechecks all leases as doubtful, within a millisecond for each.
+func (k *Keepalive) RecheckAll() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	at := k.svc.store.Now()
+	for _, l := range k.leases {
+		l.doubtful = true
+		if !l.busy && at < l.next {
+			l.next = at
+			k.scheduleLocked(l)
+		}
+		at += time.Millisecond
+	}
+}
+
 // Keeps reports whether a session here has the grant with this fence.
 func (k *Keepalive) Keeps(h Holder, fence int64) bool {
 	k.mu.Lock()

@@ -174,6 +174,20 @@ var Copying = []Mutant{
 		Edits:  []Edit{{"scripts/release.lua", "no_doubt(given, tags)\n", ""}},
 	},
 	{
+		Name:   "kept-until-it-is-due",
+		Breaks: "what sessions keep is renewed when a node votes again: until then it has a node less",
+		Rare:   true,
+		Units:  Units{"backends/locks/quorum", "^TestCopy_KeptLockGetsAllNodesBack$"},
+		Edits:  []Edit{{"backends/locks/quorum/carry.go", "			s.host.Keepalive.RecheckAll()\n", ""}},
+	},
+	{
+		Name:   "late-doubt-stays",
+		Breaks: "a renewal is carried to a node whose vote comes late as well: else the lock has a node less until it is renewed once more",
+		Rare:   true,
+		Units:  Units{"backends/locks/quorum", "^TestCarry_LateVote$"},
+		Edits:  []Edit{{"backends/locks/quorum/carry.go", "\tlate.takeBy(to)\n", ""}},
+	},
+	{
 		Name:   "change-waits-for-no-lease",
 		Breaks: "a change of the lock nodes waits for leases from before the last one: majorities of lists two changes apart need not overlap",
 		Rare:   true,

@@ -1,7 +1,9 @@
 package quorum
 
 import (
+	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
@@ -9,16 +11,63 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 )
 
+// restoreKept has all locks that sessions keep renewed when a node votes again, until ctx ends, so that it gets them back, see carry.
+func (s *Store) restoreKept(ctx context.Context) {
+	for {
+		select {
+		case <-s.set.Back():
+			s.host.Keepalive.RecheckAll()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // carry reinstates a grant on nodes in doubt about the name, after a quorum of the others has renewed it: such a node may have forgotten
 // that the grant was given back, and the others would know. A renewal that began before the node voted again proves nothing, since
-// what ended the grant may have been decided meanwhile with what the node has forgotten. Source: integration/model/recover.
-func (s *Store) carry(h locks.Holder, ttl time.Duration, g grant, how leaseChange, began time.Duration, votes []voters.Vote) {
+// what ended the grant may have been decided meanwhile with what the node has forgotten. late has the votes that come after the quorum's.
+// Source: integration/model/recover.
+func (s *Store) carry(h locks.Holder, ttl time.Duration, g grant, how leaseChange, began time.Duration, votes []voters.Vote, late *lateVotes) {
 	if tally.Noted(votes) || slices.ContainsFunc(votes, func(v voters.Vote) bool { return v.GivenBack }) {
 		return
 	}
-	for i := range votes {
-		if v := &votes[i]; v.Code == voters.InDoubt && s.set.Members[i].VotedBefore(began, v.Gen) {
+	to := func(i int, v voters.Vote) {
+		if v.Code == voters.InDoubt && s.set.Members[i].VotedBefore(began, v.Gen) {
 			s.set.Members[i].Push(*s.renewCall(h, ttl, g, "", v.Gen, how, began))
 		}
+	}
+	for i := range votes {
+		to(i, votes[i])
+	}
+	late.takeBy(to)
+}
+
+// lateVotes are votes that come after their round was closed. They wait until it is known what to do with them.
+type lateVotes struct {
+	mu    sync.Mutex
+	take  func(int, voters.Vote) // nil: not known
+	votes map[int]voters.Vote    // those that have come until then, by node
+}
+
+func (l *lateVotes) add(i int, v voters.Vote) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.take != nil {
+		l.take(i, v)
+		return
+	}
+	if l.votes == nil {
+		l.votes = map[int]voters.Vote{}
+	}
+	l.votes[i] = v
+}
+
+// takeBy has take called with each, those that are still to come as well.
+func (l *lateVotes) takeBy(take func(int, voters.Vote)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.take = take
+	for i, v := range l.votes {
+		take(i, v)
 	}
 }

@@ -252,14 +252,15 @@ func TestCopy_ForceOfReaders(t *testing.T) {
 	}
 }
 
-// TestCopy_KeptLockGetsAllNodesBack: a lock that is renewed survives that every node forgets it, one after the other.
+// TestCopy_KeptLockGetsAllNodesBack: a lock that a session keeps survives that every node forgets it, one after the other: it is renewed when
+// a node votes again, however long its lease is.
 func TestCopy_KeptLockGetsAllNodesBack(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)
 	s := serve(t, longLeases(t, nodes))
 	allVote(t, s)
 	session := s.NewSession(nil)
-	a, err := s.Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: "alice", TTL: 3 * time.Second, Session: session})
+	a, err := s.Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: "alice", TTL: 40 * time.Minute, Session: session})
 	if err != nil || !a.Granted {
 		t.Fatal(a, err)
 	}
@@ -703,7 +704,7 @@ func TestCarry_OnlyByARenewalThatBeganAfterTheNodeVoted(t *testing.T) {
 	record := s.RedisKeys(g.Key).Lock
 	carry := func(began time.Duration, votes []voters.Vote) bool {
 		t.Helper()
-		s.carry(h, time.Minute, known, grows, began, votes)
+		s.carry(h, time.Minute, known, grows, began, votes, &lateVotes{})
 		eventually(t, time.Minute, "it is sent", s.set.Idle)
 		return nodes[0].Do(t, "EXISTS", record).Int() == 1
 	}
@@ -718,6 +719,37 @@ func TestCarry_OnlyByARenewalThatBeganAfterTheNodeVoted(t *testing.T) {
 	}
 	if !carry(s.Now(), votes) {
 		t.Error("a renewal that a quorum has done is not carried")
+	}
+}
+
+// TestCarry_LateVote: the lock is back on a node that votes when the others have renewed it.
+func TestCarry_LateVote(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartNodes(t, 3)
+	s := serve(t, longLeases(t, nodes))
+	allVote(t, s)
+	g := lock(t, s, "job", "alice", 20*time.Minute)
+	nodes[0].Do(t, "FLUSHALL")
+	copied(t, s, nodes[0])
+	gen := nodes[0].Do(t, "HGET", "lockproxy:node", "gen").Text
+	eventually(t, time.Minute, "the proxy knows since when it votes", func() bool { return s.Members[0].VotedBefore(s.Now(), gen) })
+	nodes[0].Pause()
+	if _, err := s.Renew(t.Context(), locks.RenewRequest{Key: g.Key, Owner: "alice", TTL: 30 * time.Minute}); err != nil {
+		t.Error(err)
+	}
+	nodes[0].Resume()
+	eventually(t, time.Minute, "it has the lock", func() bool { return nodes[0].Do(t, "EXISTS", s.RedisKeys(g.Key).Lock).Int() == 1 })
+}
+
+// TestLateVotes: those that come before it is known what to do with them are not lost.
+func TestLateVotes(t *testing.T) {
+	var l lateVotes
+	var taken []int
+	l.add(2, voters.Vote{})
+	l.takeBy(func(i int, _ voters.Vote) { taken = append(taken, i) })
+	l.add(0, voters.Vote{})
+	if !slices.Equal(taken, []int{2, 0}) {
+		t.Errorf("taken: %v", taken)
 	}
 }
 

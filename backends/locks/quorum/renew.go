@@ -125,7 +125,8 @@ func (s *Store) renewal(ctx context.Context, h locks.Holder, ttl time.Duration, 
 	if began >= g.until() {
 		return 0, tally.Lost, nil, nil
 	}
-	if votes, result, err = s.renewNodes(ctx, h, ttl, g, expected, how, began); votes == nil {
+	var late lateVotes
+	if votes, result, err = s.renewNodes(ctx, h, ttl, g, expected, how, began, &late); votes == nil {
 		return 0, tally.Undecided, nil, err
 	}
 	until = began + ttl - locks.Drift(ttl)
@@ -141,14 +142,15 @@ func (s *Store) renewal(ctx context.Context, h locks.Holder, ttl time.Duration, 
 	}
 	if err == nil && result == tally.Applied {
 		s.counters.renewals.Add(1)
-		s.carry(h, ttl, g, how, began, votes)
+		s.carry(h, ttl, g, how, began, votes, &late)
 	}
 	return until, result, votes, err
 }
 
 // renewNodes runs the round of a renewal, and a second one that reinstates the grant on nodes without it, if there is
-// no quorum otherwise. If it returns no votes, nothing is decided, and err is that of ctx.
-func (s *Store) renewNodes(ctx context.Context, h locks.Holder, ttl time.Duration, g grant, expected []string, how leaseChange, began time.Duration) ([]voters.Vote, tally.Outcome, error) {
+// no quorum otherwise. If it returns no votes, nothing is decided, and err is that of ctx. late gets votes that come after
+// a quorum has applied it.
+func (s *Store) renewNodes(ctx context.Context, h locks.Holder, ttl time.Duration, g grant, expected []string, how leaseChange, began time.Duration, late *lateVotes) ([]voters.Vote, tally.Outcome, error) {
 	call := func(expected, repair string) *voters.ScriptCall {
 		return s.renewCall(h, ttl, g, expected, repair, how, began)
 	}
@@ -165,7 +167,10 @@ func (s *Store) renewNodes(ctx context.Context, h locks.Holder, ttl time.Duratio
 			return nil
 		}
 		return call(expected[i], "0")
-	}, nil, reinstate)
+	}, nil, func(i int, v voters.Vote) {
+		reinstate(i, v)
+		late.add(i, v)
+	})
 	if err != nil {
 		return nil, tally.Undecided, err
 	}

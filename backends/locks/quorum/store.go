@@ -84,6 +84,7 @@ func (s *Store) Attach(h *locks.Host) { s.host = h }
 func (s *Store) Run(ctx context.Context) {
 	hints.Listen(ctx, s.set, s.host)
 	s.set.Start(func() { copying.Run(ctx, s.set) })
+	s.set.Start(func() { s.restoreKept(ctx) })
 	s.set.Run(ctx)
 }
 

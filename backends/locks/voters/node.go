@@ -163,8 +163,13 @@ func (n *Node) noteGen(v *Vote) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.gen != v.Gen {
-		n.gen, n.genSince = v.Gen, n.set.Clock()
+	if n.gen == v.Gen {
+		return
+	}
+	n.gen, n.genSince = v.Gen, n.set.Clock()
+	select {
+	case n.set.back <- struct{}{}:
+	default:
 	}
 }
 

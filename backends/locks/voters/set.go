@@ -43,8 +43,9 @@ type Set struct {
 	Members    []*Node // in the order of Options.Nodes
 	Quorum     int     // how many of them must agree
 	Clock      func() time.Duration
-	NodeList   NodeList // this proxy's list of the nodes
-	commonArgs []string // the first arguments of every script
+	NodeList   NodeList      // this proxy's list of the nodes
+	commonArgs []string      // the first arguments of every script
+	back       chan struct{} // holds one when a node votes again that had forgotten
 
 	// Each has its own mutex, or needs none.
 	recovery  recovery
@@ -71,7 +72,7 @@ func New(o Options) (*Set, error) {
 	}
 	s := &Set{
 		Opts: o, Quorum: len(o.Nodes)/2 + 1, Clock: o.Now,
-		semaphore: make(chan struct{}, o.Rounds), stop: make(chan struct{}), probeNow: make(chan struct{}, 1),
+		semaphore: make(chan struct{}, o.Rounds), stop: make(chan struct{}), probeNow: make(chan struct{}, 1), back: make(chan struct{}, 1),
 	}
 	s.goroutines = workers.New(len(o.Nodes), s.stop)
 	s.NodeList = NewList(o.Nodes, o.grace())
@@ -208,6 +209,9 @@ func (s *Set) RedisKeys(k locks.Key) nodekeys.Keys { return nodekeys.Of(s.Opts.P
 
 // ownArgs is where the arguments begin, in a command with three keys that calls a script, which are that script's own.
 const ownArgs = 10
+
+// Back has a value when a node votes again that had forgotten.
+func (s *Set) Back() <-chan struct{} { return s.back }
 
 // SpeakFor has all scripts called as by a proxy with another list. It is called before anything is asked.
 func (s *Set) SpeakFor(l NodeList) { s.commonArgs[3] = l.Fingerprint }
