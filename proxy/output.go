@@ -38,7 +38,7 @@ func newOutput(nc *netio.Conn, traffic *metrics.Traffic, limit int) *output {
 	return &output{nc: nc, traffic: traffic, max: limit, dying: func() {}}
 }
 
-// Write implements commands.Output.
+// Write implements relay.Output.
 func (o *output) Write(p []byte) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -125,7 +125,7 @@ func (o *output) writePieces(p []byte) {
 // full is how many bytes may be queued before Full tells those who read for this client alone to pause.
 const full = 1 << 20
 
-// Full implements commands.Output.
+// Full implements relay.Output.
 func (o *output) Full() <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -146,7 +146,7 @@ func (o *output) signalRoomLocked() {
 	}
 }
 
-// Close implements commands.Output.
+// Close implements relay.Output.
 func (o *output) Close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -182,7 +182,7 @@ func (o *output) closeLocked() {
 // Wait returns when all is written, or never will be. It comes after Close.
 func (o *output) Wait() { o.writer.Wait() }
 
-// Abort implements commands.Output.
+// Abort implements relay.Output.
 func (o *output) Abort() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -325,7 +325,7 @@ var Copying = []Mutant{
 		Breaks: "nor is one carried that may have been shortened",
 		Rare:   true,
 		Units:  Units{"backends/locks/quorum", "TestCarry"},
-		Edits:  []Edit{{"backends/locks/quorum/carry.go", "	if tally.Noted(votes) || slices", "	if slices"}},
+		Edits:  []Edit{{"backends/locks/quorum/carry.go", "tally.Noted(votes) || tally.GivenBack(votes)", "tally.GivenBack(votes)"}},
 	},
 	{
 		Name:   "settled-under-the-floor",

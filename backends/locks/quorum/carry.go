@@ -2,7 +2,6 @@ package quorum
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -28,7 +27,7 @@ func (s *Store) restoreKept(ctx context.Context) {
 // what ended the grant may have been decided meanwhile with what the node has forgotten. late has the votes that come after the quorum's.
 // Source: integration/model/recover.
 func (s *Store) carry(h locks.Holder, ttl time.Duration, g grant, how leaseChange, began time.Duration, votes []voters.Vote, late *lateVotes) {
-	if tally.Noted(votes) || slices.ContainsFunc(votes, func(v voters.Vote) bool { return v.GivenBack }) {
+	if tally.Noted(votes) || tally.GivenBack(votes) {
 		return
 	}
 	to := func(i int, v voters.Vote) {

@@ -35,7 +35,7 @@ func (s *Store) extendKnown(ctx context.Context, h locks.Holder, t locks.Term, g
 	case err != nil || result == tally.Undecided:
 		return s.undecidedResult(h, votes, err), true
 	case result == tally.Applied:
-		if slices.ContainsFunc(votes, func(v voters.Vote) bool { return v.GivenBack }) {
+		if tally.GivenBack(votes) {
 			s.grants.invalidate(h) // another proxy gave a hold back: read the grant the next time
 		}
 		if tally.Noted(votes) {
@@ -158,7 +158,7 @@ func (s *Store) GiveBack(h locks.Holder, fence int64, ids []string) {
 			_ = locks.Sleep(context.Background(), giveBackPause<<i)
 		}
 		noted, err := s.noteShortening(context.Background(), h, fence, s.set.Opts.Timeouts(s.set.Opts.MaxTTL))
-		if err == nil && voters.CountKind(noted, voters.Yes) >= s.set.Quorum {
+		if err == nil && s.set.Agree(noted) {
 			s.releaseEnded(h, g, "", ids, left)
 			return
 		}
@@ -174,7 +174,7 @@ func (s *Store) releaseEnded(h locks.Holder, g grant, epoch string, ids []string
 	}
 	s.host.Lines.Wake(h.Whole())
 	_ = round.Wait(context.Background(), s.set.Opts.Timeouts(s.set.Opts.MaxTTL)) // so that not all of a session's locks queue up at the nodes
-	return s.set.Closed(round, round.Close(false, nil), nil)
+	return s.set.CloseAnswered(round, false, nil)
 }
 
 // endCall releases holds without a request of their owner; epoch is as in releaseEnded.

@@ -123,7 +123,7 @@ func (s *Store) forceDoubts(ctx context.Context, k locks.Key, fence int64) (was 
 	for range forceTries {
 		votes, err := s.readStable(ctx, locks.Holder{Key: k})
 		all := tally.OwnersInDoubt(votes, k)
-		if err != nil || len(all) == 0 || voters.CountKind(votes, voters.Yes) >= s.set.Quorum {
+		if err != nil || len(all) == 0 || s.set.Agree(votes) {
 			return was, held, err
 		}
 		for _, h := range all {

@@ -130,7 +130,7 @@ func (s *Store) Holder(ctx context.Context, k locks.Key) (locks.Decision, error)
 	if err != nil {
 		return locks.Decision{}, err
 	}
-	if voters.CountKind(votes, voters.Yes) < s.set.Quorum {
+	if !s.set.Agree(votes) {
 		return locks.Decision{}, s.set.QuorumError("LOCK", k.Name, votes)
 	}
 	h, who := s.holding(votes, k)

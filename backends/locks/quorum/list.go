@@ -40,26 +40,37 @@ func (s *Store) List(ctx context.Context, r locks.ListRequest) (locks.Listing, e
 	if err != nil {
 		return locks.Listing{}, err
 	}
-	keys := append(page.Keys, page.Sets...)
-	all, err := s.readAll(ctx, keys)
+	l := locks.Listing{Cursor: next.String()}
+	err = s.eachHeld(ctx, append(page.Keys, page.Sets...), func(i int, h locks.Holding, votes []voters.Vote) {
+		if !otherKey(&votes[node], i >= len(page.Keys)) && !at.reported(votes, h) {
+			l.Held = append(l.Held, h)
+		}
+	})
 	if err != nil {
 		return locks.Listing{}, err
 	}
-	l := locks.Listing{Cursor: next.String()}
+	return l, nil
+}
+
+// eachHeld reads names, and calls do for each that is held, with its place among them.
+func (s *Store) eachHeld(ctx context.Context, names []locks.Key, do func(int, locks.Holding, []voters.Vote)) error {
+	all, err := s.readAll(ctx, names)
+	if err != nil {
+		return err
+	}
 	for i, votes := range all {
-		if voters.CountKind(votes, voters.Yes) < s.set.Quorum {
-			return locks.Listing{}, s.set.QuorumError("LOCKCTL", keys[i].Name, votes)
+		if !s.set.Agree(votes) {
+			return s.set.QuorumError("LOCKCTL", names[i].Name, votes)
 		}
-		h, err := s.listed(ctx, votes, keys[i])
+		h, err := s.listed(ctx, votes, names[i])
 		if err != nil {
-			return locks.Listing{}, err
+			return err
 		}
-		set := i >= len(page.Keys)
-		if (h.Owner != "" || h.Readers > 0) && !otherKey(&votes[node], set) && !at.reported(votes, h) {
-			l.Held = append(l.Held, h)
+		if h.Owner != "" || h.Readers > 0 {
+			do(i, h, votes)
 		}
 	}
-	return l, nil
+	return nil
 }
 
 // listed is who has a name by the votes of a read, or by those of another read if they do not decide it. An owner
@@ -183,7 +194,7 @@ func (s *Store) readAll(ctx context.Context, keys []locks.Key) (votes [][]voters
 			if err == nil {
 				err = r.Wait(ctx, limits)
 			}
-			votes = append(votes, s.set.Closed(r, r.Close(true, nil), err))
+			votes = append(votes, s.set.CloseAnswered(r, true, err))
 		}
 		if err != nil {
 			return nil, err

@@ -37,7 +37,7 @@ func (s *Store) Post(ctx context.Context, r locks.PostRequest) ([]locks.Notice, 
 		Parse: voters.ParseAnnounce, Expires: s.Now() + listTimeout,
 	}, voters.All)
 	err := round.Wait(ctx, noticeTimeouts)
-	votes := s.set.Closed(round, round.Close(true, nil), err)
+	votes := s.set.CloseAnswered(round, true, err)
 	var all []locks.Notice
 	for i := range votes {
 		for _, n := range votes[i].Notices {
@@ -46,7 +46,7 @@ func (s *Store) Post(ctx context.Context, r locks.PostRequest) ([]locks.Notice, 
 			}
 		}
 	}
-	if err == nil && voters.CountKind(votes, voters.Yes) < s.set.Quorum {
+	if err == nil && !s.set.Agree(votes) {
 		err = s.set.QuorumError("LOCKCTL", "", votes)
 	}
 	return all, err

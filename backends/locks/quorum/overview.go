@@ -42,32 +42,13 @@ func (s *Store) namesFrom(ctx context.Context, r locks.ListRequest, at cursor) (
 // Holdings implements locks.Inspector.
 func (s *Store) Holdings(ctx context.Context, names []locks.Key) (held []locks.Holding, err error) {
 	for some := range slices.Chunk(names, voters.MaxBatch/2) {
-		if held, err = s.addHoldings(ctx, some, held); err != nil {
+		if err := s.set.AcquireSlotToList(ctx); err != nil {
 			return nil, err
 		}
-	}
-	return held, nil
-}
-
-func (s *Store) addHoldings(ctx context.Context, names []locks.Key, held []locks.Holding) ([]locks.Holding, error) {
-	if err := s.set.AcquireSlotToList(ctx); err != nil {
-		return nil, err
-	}
-	defer s.set.ReleaseSlot()
-	all, err := s.readAll(ctx, names)
-	if err != nil {
-		return nil, err
-	}
-	for i, votes := range all {
-		if voters.CountKind(votes, voters.Yes) < s.set.Quorum {
-			return nil, s.set.QuorumError("LOCKCTL", names[i].Name, votes)
-		}
-		h, err := s.listed(ctx, votes, names[i])
+		err := s.eachHeld(ctx, some, func(_ int, h locks.Holding, _ []voters.Vote) { held = append(held, h) })
+		s.set.ReleaseSlot()
 		if err != nil {
 			return nil, err
-		}
-		if h.Owner != "" || h.Readers > 0 {
-			held = append(held, h)
 		}
 	}
 	return held, nil

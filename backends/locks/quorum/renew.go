@@ -114,7 +114,7 @@ func changeOf(shorter bool) leaseChange {
 // of the new validity, only if the votes came before the old validity ended and the new one has not.
 func (s *Store) renewal(ctx context.Context, h locks.Holder, ttl time.Duration, g grant, expected []string, how leaseChange) (until time.Duration, result tally.Outcome, votes []voters.Vote, err error) {
 	if how == shortens {
-		if votes, err = s.noteShortening(ctx, h, g.fence, s.set.Opts.Timeouts(ttl)); err != nil || voters.CountKind(votes, voters.Yes) < s.set.Quorum {
+		if votes, err = s.noteShortening(ctx, h, g.fence, s.set.Opts.Timeouts(ttl)); err != nil || !s.set.Agree(votes) {
 			return 0, tally.Undecided, votes, err
 		}
 	}
@@ -192,10 +192,10 @@ func (s *Store) noteShortening(ctx context.Context, h locks.Holder, fence int64,
 	round := s.set.Ask(voters.AskNote, voters.ScriptCall{
 		Args: s.set.Command(scripts.Note, s.set.RedisKeys(h.Key), strconv.FormatInt(fence, 10)), Parse: voters.ParseDone,
 		Expires: s.Now() + limits.Quorum,
-	}, func(v []voters.Vote) bool { return voters.CountKind(v, voters.Yes) >= s.set.Quorum })
+	}, s.set.Agree)
 	err := round.Wait(ctx, limits)
 	votes := round.Close(err != nil, nil)
-	s.set.Ended(round, votes, voters.EndOf(err, voters.CountKind(votes, voters.Yes) >= s.set.Quorum))
+	s.set.Ended(round, votes, voters.EndOf(err, s.set.Agree(votes)))
 	return votes, err
 }
 
@@ -301,7 +301,7 @@ func (s *Store) renewForeign(ctx context.Context, h locks.Holder, r locks.RenewR
 		return 0, result, votes, err
 	}
 	validity = g.until() - s.Now()
-	if slices.ContainsFunc(votes, func(v voters.Vote) bool { return v.GivenBack }) { // perhaps a hold that not all nodes had
+	if tally.GivenBack(votes) { // perhaps a hold that not all nodes had
 		g.holds = slices.DeleteFunc(g.holds, func(x hold) bool { return !slices.Contains(holdIDs(common), x.id) })
 	}
 	for _, c := range without(common, holdIDs(g.holds)) {
@@ -351,7 +351,7 @@ func (s *Store) readFor(ctx context.Context, h locks.Holder, limits voters.Timeo
 		Expires: s.Now() + limits.Quorum,
 	}, voters.All)
 	err := round.Wait(ctx, limits)
-	return s.set.Closed(round, round.Close(true, nil), err), err
+	return s.set.CloseAnswered(round, true, err), err
 }
 
 const agreeReads = 10 // reads of a name at most, while no quorum agrees on the fence
@@ -402,7 +402,7 @@ func vouchedFence(v *voters.Vote, owner string) (fence int64, ok bool) {
 func (s *Store) readGrant(votes []voters.Vote, h locks.Holder, fence int64, began time.Duration) (grant, tally.Outcome) {
 	mine := func(v *voters.Vote) (int64, bool) { return vouchedFence(v, h.Owner) }
 	agreed, n := tally.Most(votes, mine)
-	if voters.CountKind(votes, voters.Yes) < s.set.Quorum {
+	if !s.set.Agree(votes) {
 		return grant{}, tally.Undecided
 	}
 	if n < s.set.Quorum || (fence != 0 && fence != agreed) {

@@ -43,7 +43,7 @@ func (s *Store) newAcquisitions(ctx context.Context, r locks.Attempt) (all []*ac
 	if r.Fresh { // else there is nothing to ask before
 		inParallel(len(names), func(i int) { dropped[i], errs[i] = s.prepare(ctx, &attempts[i]) })
 	}
-	if failed := firstError(errs); failed >= 0 {
+	if failed := firstFailed(errs); failed >= 0 {
 		return nil, call, errs[failed]
 	}
 	var calls []voters.ScriptCall
@@ -69,8 +69,8 @@ func inParallel(n int, do func(int)) {
 	group.Wait()
 }
 
-// firstError is which of them is the first that is not nil; -1: none is.
-func firstError(errs []error) int {
+// firstFailed is which of them is the first that is not nil; -1: none is.
+func firstFailed(errs []error) int {
 	return slices.IndexFunc(errs, func(err error) bool { return err != nil })
 }
 
@@ -134,7 +134,7 @@ func (s *Store) grantAll(ctx context.Context, all []*acquisition, round *voters.
 		grants[k], ends[k], errs[k] = s.conclude(ctx, all[k], its, names[k])
 		at[k] = s.Now()
 	})
-	if failed := firstError(errs); failed >= 0 {
+	if failed := firstFailed(errs); failed >= 0 {
 		s.set.Ended(round, votes, ends[failed])
 		for k := range all {
 			if errs[k] == nil {

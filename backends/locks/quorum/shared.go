@@ -44,11 +44,11 @@ func (s *Store) readersOf(ctx context.Context, k locks.Key) ([]locks.ReadBy, err
 		Parse: voters.ParseReaders, Expires: s.Now() + limits.Quorum,
 	}, voters.All)
 	err := round.Wait(ctx, limits)
-	votes := s.set.Closed(round, round.Close(true, nil), err)
+	votes := s.set.CloseAnswered(round, true, err)
 	if err != nil {
 		return nil, err
 	}
-	if voters.CountKind(votes, voters.Yes) < s.set.Quorum {
+	if !s.set.Agree(votes) {
 		return nil, s.set.QuorumError("LOCKCTL", k.Name, votes)
 	}
 	rests := map[string][]time.Duration{}

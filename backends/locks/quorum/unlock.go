@@ -102,7 +102,7 @@ func doneBefore(votes []voters.Vote, r *locks.UnlockRequest) bool {
 // hold until now; but what a quorum has removed now, no other UNLOCK has given back.
 func (s *Store) mayHaveAnother(votes []voters.Vote) bool {
 	return voters.CountKind(votes, voters.Duplicate) >= s.set.Quorum ||
-		voters.CountKind(votes, voters.Yes) < s.set.Quorum && slices.ContainsFunc(votes, func(v voters.Vote) bool { return v.Since })
+		!s.set.Agree(votes) && slices.ContainsFunc(votes, func(v voters.Vote) bool { return v.Since })
 }
 
 // unlockDisputed goes on after a conflict: through another proxy, this UNLOCK gave back another hold before, or
@@ -194,7 +194,7 @@ func (s *Store) release(ctx context.Context, h locks.Holder, g grant, ids []stri
 	limits := s.set.Opts.Timeouts(s.set.Opts.MaxTTL)
 	if len(left) > 0 && lastEnd(left) < g.untilOf(ids) {
 		noted, err := s.noteShortening(ctx, h, g.fence, limits)
-		if err != nil || voters.CountKind(noted, voters.Yes) < s.set.Quorum {
+		if err != nil || !s.set.Agree(noted) {
 			return noted, tally.Undecided, err
 		}
 	}
@@ -301,7 +301,7 @@ func (s *Store) unlockRead(ctx context.Context, h locks.Holder, r locks.UnlockRe
 		}
 		return 0, false, nil
 	}
-	if result == tally.Undecided && r.Req != "" && voters.CountKind(votes, voters.Yes) >= s.set.Quorum { // none of which has done this UNLOCK
+	if result == tally.Undecided && r.Req != "" && s.set.Agree(votes) { // none of which has done this UNLOCK
 		if known, holds, left, ok := s.popHolds(h, r); ok {
 			holdsLeft, err = s.unlockKnown(ctx, h, r, known, holds, left)
 			return holdsLeft, false, err

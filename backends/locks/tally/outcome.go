@@ -130,6 +130,11 @@ func EndOf(err error, r Outcome) voters.End {
 	return voters.EndNoQuorum
 }
 
+// GivenBack reports whether a node knows that some of the holds were given back.
+func GivenBack(votes []voters.Vote) bool {
+	return slices.ContainsFunc(votes, func(v voters.Vote) bool { return v.GivenBack })
+}
+
 // Noted reports whether a node has a note that the lease may have been shortened: then its end is known from the votes alone.
 func Noted(votes []voters.Vote) bool {
 	return slices.ContainsFunc(votes, func(v voters.Vote) bool { return v.Noted })

@@ -1,6 +1,7 @@
 package voters
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -80,7 +81,7 @@ func parseSet(m []rueidis.RedisMessage) (*NodeSet, error) {
 	if len(m) < 5 {
 		return nil, errors.New("no set of lock nodes")
 	}
-	return &n, firstError(ReadInts(m, &n.Epoch), ReadText(m[1], &n.Now.Fingerprint), ReadText(m[2], &n.Now.Names), ReadText(m[3], &n.Next.Fingerprint), ReadText(m[4], &n.Next.Names))
+	return &n, cmp.Or(ReadInts(m, &n.Epoch), ReadText(m[1], &n.Now.Fingerprint), ReadText(m[2], &n.Now.Names), ReadText(m[3], &n.Next.Fingerprint), ReadText(m[4], &n.Next.Names))
 }
 
 // An otherSetError reports that a node is in another set of lock nodes than the proxy's.

@@ -1,6 +1,7 @@
 package voters
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -25,7 +26,7 @@ func ParseOpen(prefix string) Parse {
 		if len(m) < 3 || len(m)%4 != 3 {
 			return v, errors.New("no page of leases")
 		}
-		if err := firstError(ReadText(m[1], &v.Page.Next), ReadInts(m[2:], &n)); err != nil {
+		if err := cmp.Or(ReadText(m[1], &v.Page.Next), ReadInts(m[2:], &n)); err != nil {
 			return v, err
 		}
 		v.Page.Open = int(n)
@@ -33,7 +34,7 @@ func ParseOpen(prefix string) Parse {
 			var key string
 			var rest int64
 			var l OpenLease
-			err := firstError(ReadText(m[0], &key), ReadText(m[1], &l.Owner), ReadInts(m[2:], &l.Fence, &rest))
+			err := cmp.Or(ReadText(m[0], &key), ReadText(m[1], &l.Owner), ReadInts(m[2:], &l.Fence, &rest))
 			if err == nil {
 				err = CheckFence(l.Fence)
 			}

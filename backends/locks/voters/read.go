@@ -16,14 +16,14 @@ func ParseRead(m []rueidis.RedisMessage) (Vote, error) {
 		return v, fmt.Errorf("%d values where 16 were expected", len(m))
 	}
 	var rest, age, reinstated, since, readers, longest int64
-	err := firstError(
+	err := cmp.Or(
 		ReadText(m[1], &v.Owner), ReadInts(m[2:], &rest, &v.Fence), parseVersion(m[4:], &v.Version),
 		ReadText(m[6], &v.Read.LastOwner), ReadInts(m[7:], &v.Read.LastFence), ReadText(m[8], &v.Read.Info), ReadInts(m[9:], &age, &reinstated, &since), parseUnlocked(m[12], &v.Read.Unlock),
 		ReadInts(m[13:], &readers, &longest), ReadText(m[15], &v.Grant))
 	if err != nil {
 		return v, err
 	}
-	if err = firstError(checkFenceOrNone(v.Fence), checkFenceOrNone(v.Read.LastFence), checkFenceOrNone(v.Read.Unlock.Fence)); err != nil {
+	if err = cmp.Or(checkFenceOrNone(v.Fence), checkFenceOrNone(v.Read.LastFence), checkFenceOrNone(v.Read.Unlock.Fence)); err != nil {
 		return v, err
 	}
 	v.Rest, v.Read.Age, v.Read.Reinstated = millis(rest), millis(age), reinstated == 1
@@ -48,7 +48,7 @@ func parseHolds(m []rueidis.RedisMessage, dst *Reading) error {
 	for ; len(m) >= 3; m = m[3:] {
 		var h NodeHold
 		var age, rest int64
-		if err := firstError(ReadText(m[0], &h.ID), ReadInts(m[1:], &age, &rest)); err != nil {
+		if err := cmp.Or(ReadText(m[0], &h.ID), ReadInts(m[1:], &age, &rest)); err != nil {
 			return err
 		}
 		h.Age, h.Rest = millis(age), millis(rest)
@@ -64,7 +64,7 @@ func ParseReaders(m []rueidis.RedisMessage) (Vote, error) {
 	for pair := m[min(2, len(m)):]; len(pair) >= 2; pair = pair[2:] {
 		var owner string
 		var rest int64
-		if err := firstError(ReadText(pair[0], &owner), ReadInts(pair[1:], &rest)); err != nil {
+		if err := cmp.Or(ReadText(pair[0], &owner), ReadInts(pair[1:], &rest)); err != nil {
 			return v, err
 		}
 		v.ReadBy[owner] = millis(rest)

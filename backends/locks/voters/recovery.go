@@ -296,7 +296,7 @@ func (s *Set) askAllNodes(ctx context.Context, command func(node int) []string, 
 		return &ScriptCall{Args: command(i), Parse: p, Expires: s.Clock() + timeout, probe: true}
 	})
 	err := r.WaitFor(ctx, timeout)
-	return s.Closed(r, r.Close(true, nil), err), err
+	return s.CloseAnswered(r, true, err), err
 }
 
 // All waits for every vote.

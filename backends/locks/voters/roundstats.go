@@ -90,9 +90,9 @@ func (s *Set) Ended(r *Round, votes []Vote, e End) {
 	}
 }
 
-// Closed is Ended for a round that counts as done if a quorum has answered. It returns
-// the votes.
-func (s *Set) Closed(r *Round, votes []Vote, err error) []Vote {
+// CloseAnswered closes a round that counts as done if a quorum has answered, and returns its votes; drop is as for Close.
+func (s *Set) CloseAnswered(r *Round, drop bool, err error) []Vote {
+	votes := r.Close(drop, nil)
 	s.Ended(r, votes, EndOf(err, len(votes)-CountKind(votes, Silent) >= s.Quorum))
 	return votes
 }

@@ -6,7 +6,7 @@
 // for.
 //
 // Nodes that are new, or have lost their memory, are probed and repaired (recovery). A node whose master sentinels
-// choose is followed from one master to the next (failover). A [Change] changes the list of nodes.
+// choose is followed from one master to the next (failover).
 //
 // [Set.Close] ends and awaits every goroutine: workers, and what Start began. Where a mutex is taken while
 // another is held, the order is: fanOut, node or round; recovery, node.

@@ -219,23 +219,23 @@ func parseAbstention(code Abstention, m []rueidis.RedisMessage) (Vote, error) {
 	case unregistered:
 		var older int64
 		v.Err = errNoRecord
-		err := firstError(ReadText(m[1], &v.replid), ReadInts(m[2:], &older))
+		err := cmp.Or(ReadText(m[1], &v.replid), ReadInts(m[2:], &older))
 		v.olderFormat = older == 1
 		return v, err
 	case Quarantined:
 		v.Err = fmt.Errorf("quarantine for %v at most", wait)
-		return v, firstError(ReadInts(m[1:], &v.maxTTL), ReadText(m[2], &v.Gen), ReadInts(m[3:], &v.copyIn))
+		return v, cmp.Or(ReadInts(m[1:], &v.maxTTL), ReadText(m[2], &v.Gen), ReadInts(m[3:], &v.copyIn))
 	case InDoubt:
 		v.Err = fmt.Errorf("forgot its locks, and abstains for this name for %v, or until it is unlocked", wait)
 		err := ReadText(m[1], &v.Gen)
 		if len(m) == 4 && err == nil {
 			v.Doubts, err = m[3].AsStrMap()
-			err = firstError(err, ReadInts(m[2:], &v.Fence), checkFenceOrNone(v.Fence))
+			err = cmp.Or(err, ReadInts(m[2:], &v.Fence), checkFenceOrNone(v.Fence))
 		}
 		return v, err
 	case Floorless:
 		v.Err = fmt.Errorf("waits for its fence floor since %v", wait)
-		return v, firstError(ReadText(m[1], &v.quarantine), ReadInts(m[2:], &v.maxTTL))
+		return v, cmp.Or(ReadText(m[1], &v.quarantine), ReadInts(m[2:], &v.maxTTL))
 	}
 	e := &otherSetError{}
 	v.Err, v.set = e, &NodeSet{Epoch: v.wait}
@@ -276,7 +276,7 @@ func ParseAnnounce(m []rueidis.RedisMessage) (Vote, error) {
 			return v, errors.New("an id without a record")
 		}
 		var n locks.Notice
-		if err := firstError(ReadText(pair[0], &n.ID), ReadText(pair[1], &n.Text)); err != nil {
+		if err := cmp.Or(ReadText(pair[0], &n.ID), ReadText(pair[1], &n.Text)); err != nil {
 			return v, err
 		}
 		v.Notices = append(v.Notices, n)
@@ -321,7 +321,7 @@ func ParseAcquire(m []rueidis.RedisMessage) (Vote, error) {
 		}
 	}
 	v.Rest, v.Holds = millis(rest), int(holds)
-	return v, firstError(parseVersion(m[5:], &v.Version), ReadText(m[7], &v.Grant))
+	return v, cmp.Or(parseVersion(m[5:], &v.Version), ReadText(m[7], &v.Grant))
 }
 
 func parseVersion(m []rueidis.RedisMessage, dst *Version) (err error) {
@@ -434,15 +434,6 @@ func ReadText(m rueidis.RedisMessage, dst *string) (err error) {
 	return err
 }
 
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 var errNoRecord = errors.New("has no node record yet")
 
 // ParseRepair reads what register and restore answer, {1, largest fence, max-ttl} or {0}.
@@ -465,7 +456,7 @@ func ParseState(m []rueidis.RedisMessage) (Vote, error) {
 		v.set, err = parseSet(m[min(3, len(m)):])
 	}
 	if err == nil && len(m) > 9 {
-		err = firstError(ReadInts(m[8:], &v.doubt), ReadText(m[9], &v.Gen))
+		err = cmp.Or(ReadInts(m[8:], &v.doubt), ReadText(m[9], &v.Gen))
 	}
 	var why string
 	if err == nil && len(m) > 10 {
@@ -474,6 +465,9 @@ func ParseState(m []rueidis.RedisMessage) (Vote, error) {
 	}
 	return v, err
 }
+
+// Agree reports whether a quorum voted yes.
+func (s *Set) Agree(votes []Vote) bool { return CountKind(votes, Yes) >= s.Quorum }
 
 // CountKind counts the votes of a kind.
 func CountKind(votes []Vote, b ReplyKind) (n int) {

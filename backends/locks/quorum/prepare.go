@@ -19,7 +19,7 @@ func (s *Store) prepareFresh(ctx context.Context, r *locks.Attempt) (dropped int
 	if err != nil {
 		return 0, err
 	}
-	if voters.CountKind(votes, voters.Yes) < s.set.Quorum {
+	if !s.set.Agree(votes) {
 		return 0, s.lockError(r.Name, votes)
 	}
 	tag := ""
@@ -40,8 +40,27 @@ func (s *Store) prepareFresh(ctx context.Context, r *locks.Attempt) (dropped int
 		return 0, nil
 	}
 	noted, err := s.noteShortening(ctx, h, dropped, s.set.Opts.Timeouts(r.TTL))
-	if err == nil && voters.CountKind(noted, voters.Yes) < s.set.Quorum {
+	if err == nil && !s.set.Agree(noted) {
 		err = s.set.QuorumError("LOCK", r.Name, noted)
 	}
 	return dropped, err
+}
+
+// prepareReplace has a quorum note the grant that a LOCK is to replace, before any node drops it. Without the note an
+// UNLOCK through a proxy that remembers the replaced grant could succeed afterwards, as with Force; and if the LOCK is
+// undone, a renewal could bring the replaced grant back where it was dropped.
+func (s *Store) prepareReplace(ctx context.Context, r *locks.Attempt) error {
+	limits := s.set.Opts.Timeouts(r.TTL)
+	votes, err := s.noteShortening(ctx, locks.Holder{Key: r.Key, Owner: r.Replaces.Owner}, r.Replaces.Fence, limits)
+	if err == nil && !s.set.Agree(votes) {
+		err = s.lockError(r.Name, votes)
+	}
+	return err
+}
+
+// loseReplaced forgets the grant whose place an acquisition has taken.
+func (s *Store) loseReplaced(a *acquisition) {
+	old := locks.Holder{Key: a.Key, Owner: a.Replaces.Owner}
+	s.grants.forgetGrant(old, a.Replaces.Fence)
+	s.host.Keepalive.Lose(old, a.Replaces.Fence, locks.LossTaken, locks.ReplacedReason)
 }
