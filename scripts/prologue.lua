@@ -1,39 +1,57 @@
 -- prologue: stands before every script. It decides whether this node may vote.
---   KEYS[1]  the lock record     hash; gone when the name is free. Its fields:
---            o  owner                     e  end of the lease, the latest end of a hold, in ms of this node's clock
---            f  fence of the grant        a  the hold whose LOCK gave the grant its fence; names the grant
---            l, s  version of the lease: lineage and number            i  info     g  when it was granted, in ms
---            p  "1": this node did not grant it, a renewal reinstated it. Else "0 F" or "0+F", where F is the largest fence that
---               the name may have had here before it, and the + says that other holds or renewals came since; "0": not known
+--   KEYS[1]  the lock record, PREFIXlock:DB:NAME. A hash, gone when the name is free:
+--            o     owner
+--            e     end of the lease, the latest end of a hold, in ms of this node's clock
+--            f     fence of the grant
+--            a     the hold whose LOCK gave the grant its fence; names the grant
+--            l, s  version of the lease: lineage and number
+--            i     info
+--            g     when it was granted, in ms
+--            p     "1": this node did not grant it, a renewal reinstated it. Else "0 F" or "0+F", where F is the largest fence that
+--                  the name may have had here before it, and the + says that other holds or renewals came since; "0": not known
 --            every longer field is the id of one hold, with the value "end taken", both in ms. A hold that has ended
 --            stays until e, and is not live: an unlock of the hold taken last means the same whether it has ended or
 --            not. A hold that was requested under a request id has the id TAG.id, with a TAG of 16 bytes; holds with
 --            one TAG were taken by one request, and count as one
---   KEYS[2]  the name's fences   hash: c the largest fence; o, a, f owner, hold and fence of the last release; n 1 if that
---            owner has had a grant since; m the largest fence of a grant that a renewal may have shortened;
---            x the intent of one who waits for several names: its end in ms, since when it waits in us, and its owner
---   KEYS[4]  only in a call about the lock of a reader: the record of the name. A reader's lock is one of its own, which no
---            other owner can have: KEYS[1] and KEYS[2] are the record and the fences of this owner's reading. Beside them a
---            name has a sorted set of the owners that read it, by the end of the lease of each, under the key of its record with
---            lockr in place of lock: (so one SCAN finds both); and in the name's fences w, the intent of a writer that waits for readers: its end in ms and its owner.
---            A grant with PERMITS is a reader's that has a seat: its name ends with / and the number of the seat. A hash, with locks in
---            place of lock:, says by seat which owner was given it last; whether that owner still has it, its record says
---   KEYS[3]  the node record     hash: id the master_replid under which it was written; since and until, start and end of
---            its quarantine in ms; sync 1 when the fence floor is restored; floor; g the largest fence ever stored here;
---            ttl the largest max-ttl in use, in ms; readers 1 if any name has had readers; word and list, the set of lock nodes that this node is in, as ARGV[4]
---            has it and for people; next and nextlist, the set that proxies are changing to; epoch, the number of changes
---            by an operator; changed, the time of the last one in ms; max 0, by which older proxies know a record of
---            another format; about, a text for people of more than 64 bytes: with one Redis keeps the fields in a table, and
---            does not look through a list for each of those below; and for each max-ttl and word the time when a proxy with
---            these last made or kept a lease, in ms: "m60000 4 safe 9f3c". Of a node that has forgotten: gen names this loss of its
---            memory; copied is its fence floor if it votes since a copy, and doubt the end of the last of its doubts, in ms; during a
---            copy, see there: copy, heard, purged, parts
---   doubt:DB:NAME, beside the record of a name: what this node is in doubt about, a hash of holds that it may have granted before it
---            forgot, by id: r, of a reader, or w, and the owner. While it is there, until the last of them ends, this node does not
---            vote about the name
---   KEYS[3]:LTAG and KEYS[3]:UTAG  requests that are over. Strings that stay for a minute longer than the lease may run: L the fence of a
---            hold that was given back; U of an unlock, the holds left, the fence, and the hold that it gave back
---   KEYS[3]:HID  hold ID was given back. It stays as long: here the hold is neither granted nor reinstated any more
+--   KEYS[2]  the name's fences, PREFIXfence:DB:NAME. A hash:
+--            c        the largest fence
+--            o, a, f  owner, hold and fence of the last release
+--            n        1 if that owner has had a grant since
+--            m        the largest fence of a grant that a renewal may have shortened
+--            w        the intent of a writer that waits for readers: its end in ms and its owner
+--            x        the intent of one who waits for several names: its end in ms, since when it waits in us, and its owner
+--   KEYS[3]  the node record, PREFIXnode. A hash:
+--            id            the master_replid under which it was written
+--            since, until  start and end of its quarantine in ms
+--            sync          1 when the fence floor is restored
+--            floor         that floor
+--            g             the largest fence ever stored here
+--            ttl           the largest max-ttl in use, in ms
+--            m60000 4 safe 9f3c  for this max-ttl and word, the time when a proxy with these last made or kept a lease, in ms
+--            readers       1 if any name has had readers
+--            word, list    the set of lock nodes that this node is in, as ARGV[4] has it and for people
+--            next, nextlist  the set that proxies are changing to
+--            epoch, changed  the number of changes by an operator, and the time of the last one in ms
+--            over          when the leases from before that one are over, see change: the epoch, the time, when that was found, a key
+--            gen           names its last loss of memory
+--            copied        its fence floor, if it votes since a copy
+--            doubt         the end of the last of its doubts, in ms
+--            copy, heard, purged, parts  of a copy that is under way, see copy
+--            max           0, by which older proxies know a record of another format
+--            about         a text for people of more than 64 bytes: with one Redis keeps the fields in a table, and does not look
+--                          through a list for each of those below
+--   KEYS[4]  only in a call about the lock of a reader: the lock record of the name. A reader's lock is one of its own, which no
+--            other owner can have: KEYS[1] and KEYS[2] are its record and fences, PREFIXread:… and PREFIXreadfence:… A grant with PERMITS is a
+--            reader's that has a seat: its name ends with / and the number of the seat
+--   Others of a name, see beside:
+--   PREFIXlockrDB:NAME  the owners that read it. A sorted set, by the end of the lease of each; so named that one SCAN finds it and KEYS[1]
+--   PREFIXlocksDB:NAME  which owner was given a seat last, by seat. A hash; whether that owner still has it, its record says
+--   PREFIXdoubt:DB:NAME  what this node is in doubt about: holds that it may have granted before it forgot. A hash by hold id: r, of a
+--            reader, or w, and the owner. While it is there, until the last of them ends, this node does not vote about the name
+--   Strings, which stay for a minute longer than the lease may run:
+--   KEYS[3]:LTAG  a request that is over: the fence of the hold that was given back
+--   KEYS[3]:UTAG  an unlock that is over: the holds left, the fence, and the hold that it gave back
+--   KEYS[3]:HID   hold ID was given back: here it is neither granted nor reinstated any more
 --   ARGV[1]  the proxy's max-ttl in ms   [2] skew allowed between clocks in us   [3] retention of fences in ms
 --   ARGV[4]  the proxy's word: the format of the records, safe or available (whether a node that restarted goes through a
 --            quarantine), and a hash of its list of lock nodes
@@ -82,7 +100,7 @@ local bounded = rec[7] and string.sub(rec[7], 1, 1) == '4'
 local function plain(kept) return kept and (string.gsub(kept, '^[23]', '4')) end
 local function stored(said) return bounded and said or (string.gsub(said, '^4', rec[9] and '3' or '2')) end
 local word = bounded and rec[7] or plain(rec[7])
-local rounds = 3000 -- ms after which proxies count no vote on a question, as in round.go
+local rounds = 3000 -- ms after which proxies count no vote on a question, as RoundLimit in voters/round.go
 
 -- maxttl is the largest max-ttl of the leases that may run here and of the proxy: a proxy with a smaller one must neither
 -- shorten those leases nor let the quarantine be shorter than they are.
@@ -167,7 +185,7 @@ else
   end
 end
 
--- beside is a key of another kind for the same name: fence: or lockr.
+-- beside is a key of another kind for the same name: fence:, lockr, locks or doubt:.
 local function beside(kind)
   local prefix = string.sub(KEYS[3], 1, -5) -- without node
   return prefix .. kind .. string.sub(KEYS[4] or KEYS[1], #prefix + 6) -- without lock:

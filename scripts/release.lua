@@ -42,12 +42,12 @@
 -- Repeating it changes nothing. A node that may not vote does all of it, and replies with its refusal.
 local refusal = abstains()
 local owner, fence, unlock, request = ARGV[5], tonumber(ARGV[6]), ARGV[7] ~= 'undo', ARGV[8]
-local said = ARGV[7] == 'passed' and 'handed' or ARGV[7] == 'finish' and 'strict' or ARGV[7]
-local how = said == 'handed' and 'unlock' or said
+local published = ARGV[7] == 'passed' and 'handed' or ARGV[7] == 'finish' and 'strict' or ARGV[7]
+local how = published == 'handed' and 'unlock' or published
 local force = how == 'force'
 local lineage = how == 'end' and request or ''
 if how == 'end' then request = '' end
-local asked = how == 'unlock' or how == 'strict' -- the owner gives back
+local by_owner = how == 'unlock' or how == 'strict' -- the owner gives back
 local grant, name, lease, first = ARGV[9], ARGV[10], tonumber(ARGV[11]), 13
 local final = first + tonumber(ARGV[12]) - 1
 local h = holder(first, final)
@@ -75,13 +75,13 @@ end
 
 local given, tags = {unpack(ARGV, first, final)}, {}
 for i = first, final do
-  local t = asked and tag(ARGV[i])
+  local t = by_owner and tag(ARGV[i])
   if t then tags[t] = true end
 end
-if asked and request ~= '' and not done and not tags[request] and recall('L' .. request) then return refusal or {6, noted} end
-local only = mine and h.alone and h.present > 0 -- it is given back
-local sure = mine and (h.fence == fence or h.present > 0 and (h.fence < fence or tag(ARGV[first])))
-if next(tags) and mine and not only and (h.present > 0 or h.fence <= fence) then
+if by_owner and request ~= '' and not done and not tags[request] and recall('L' .. request) then return refusal or {6, noted} end
+local sole_hold = mine and h.alone and h.present > 0 -- it is given back
+local is_vote = mine and (h.fence == fence or h.present > 0 and (h.fence < fence or tag(ARGV[first])))
+if next(tags) and mine and not sole_hold and (h.present > 0 or h.fence <= fence) then
   for _, id in ipairs(redis.call('HKEYS', KEYS[1])) do
     if tags[tag(id) or ''] then given[#given + 1] = id end
   end
@@ -89,7 +89,7 @@ end
 
 -- ending_without returns the end of the lease without the holds given back, and the number of holds left then.
 local function ending_without()
-  if h.alone and only or #given <= final - first + 1 and h.present == redis.call('HLEN', KEYS[1]) - base then return 0, 0 end
+  if h.alone and sole_hold or #given <= final - first + 1 and h.present == redis.call('HLEN', KEYS[1]) - base then return 0, 0 end
   local gone, ends, n = {}, 0, 0
   for _, id in ipairs(given) do gone[id] = true end
   local ids, values = live(h.ends)
@@ -103,16 +103,16 @@ local function ending_without()
 end
 
 if same then add(h, final + 1) end
-if asked and not before and same and h.present == 0 and #given == final - first + 1 then
-  local by = recall('H' .. ARGV[first])
-  if by and by ~= name then return refusal or {5, noted, by} end
+if by_owner and not before and same and h.present == 0 and #given == final - first + 1 then
+  local released_by = recall('H' .. ARGV[first])
+  if released_by and released_by ~= name then return refusal or {5, noted, released_by} end
 end
-local by = asked and not mine and recall('H' .. ARGV[first])
-local removed, left, told, listeners, freed = 0, 0, false, 0, false
+local released_by = by_owner and not mine and recall('H' .. ARGV[first])
+local removed, left, reinstated, listeners, freed = 0, 0, false, 0, false
 if mine and (h.present > 0 or #given > final - first + 1) and not (force and h.fence > fence) then
   local ends, n = ending_without()
   if lineage ~= '' and h.lineage ~= lineage and ends < h.ends then return refusal or {4, noted} end
-  removed, told = 1, h.told
+  removed, reinstated = 1, h.told
   if force then alert(owner) end
   if n == 0 then
     if KEYS[4] then redis.call('ZREM', beside('lockr'), owner) end -- first: if it is refused, nothing is done
@@ -122,9 +122,9 @@ if mine and (h.present > 0 or #given > final - first + 1) and not (force and h.f
     if not unlock and h.alone and seen == h.fence then -- no later grant need be above it
       if h.before > floor then redis.call('HSET', KEYS[2], 'c', int(h.before)) else redis.call('HDEL', KEYS[2], 'c') end
     end
-    local ears = ARGV[7] == 'passed' and redis.pcall('PUBSUB', 'NUMSUB', KEYS[1])[2] -- an ACL may forbid both
+    local subscribers = ARGV[7] == 'passed' and redis.pcall('PUBSUB', 'NUMSUB', KEYS[1])[2] -- an ACL may forbid both
     if seat and unlock or not (KEYS[4] and reader(owner)) then
-      listeners = ears == 1 and 1 or tonumber(redis.pcall('PUBLISH', KEYS[4] or KEYS[1], int(h.fence) .. ' ' .. said)) or 0
+      listeners = subscribers == 1 and 1 or tonumber(redis.pcall('PUBLISH', KEYS[4] or KEYS[1], int(h.fence) .. ' ' .. published)) or 0
     end
     h, freed = nil, true
   else
@@ -133,32 +133,32 @@ if mine and (h.present > 0 or #given > final - first + 1) and not (force and h.f
     left = h.fence == fence and holds(ends) or -1
   end
 elseif same then
-  told, left = h.told, holds(h.ends)
+  reinstated, left = h.told, holds(h.ends)
 end
 no_doubt(given, tags)
-local covered = freed and not (refusal and refusal[1] == -2) and (not unlock or math.max(seen or 0, fence + 1) > numbered)
+local fence_guards = freed and not (refusal and refusal[1] == -2) and (not unlock or math.max(seen or 0, fence + 1) > numbered)
 for i = first, final do
-  if not (covered and had[i]) and not (force and mine and not freed and h.fence > fence) then remember('H' .. ARGV[i], name, lease) end
+  if not (fence_guards and had[i]) and not (force and mine and not freed and h.fence > fence) then remember('H' .. ARGV[i], name, lease) end
 end
-if not sure then removed = 0 end
+if not is_vote then removed = 0 end
 if unlock and (not h or not mine) and (removed > 0 or fence >= (seen or 0)) then
   local top = int(math.max(seen or largest, fence + 1))
-  if removed > 0 and asked and (how == 'unlock' or not told) then
+  if removed > 0 and by_owner and (how == 'unlock' or not reinstated) then
     redis.call('HSET', KEYS[2], 'c', top, 'o', owner, 'a', ARGV[first], 'f', int(fence), 'n', '0')
   else
     redis.call('HSET', KEYS[2], 'c', top)
   end
   -- the LOCK of a lease that nobody prolonged has kept the fences for as long as its end and the retention
-  if not (only and seen) then keep(lease) end
+  if not (sole_hold and seen) then keep(lease) end
 end
 for t in pairs(tags) do remember('L' .. t, int(fence), lease) end
-local counts = (removed > 0 or same and h) and not told
-if how == 'unlock' then counts = removed > 0 or same and h or (not h and c <= fence) end
-if counts and request ~= '' and not before then
+local remember_unlock = (removed > 0 or same and h) and not reinstated
+if how == 'unlock' then remember_unlock = removed > 0 or same and h or (not h and c <= fence) end
+if remember_unlock and request ~= '' and not before then
   remember('U' .. request, left .. ' ' .. int(fence) .. ' ' .. ARGV[first], lease)
 end
 if refusal then return refusal end
-if removed > 0 or same and h then return {1, noted, left, told and 1 or 0, listeners} end
+if removed > 0 or same and h then return {1, noted, left, reinstated and 1 or 0, listeners} end
 if before then return before end
 local _, _, last, lasthold, lastfence = fences('o', 'a', 'f')
 lastfence = tonumber(lastfence or '0')
@@ -166,6 +166,6 @@ if unlock and last == owner and (lastfence == fence or lasthold == ARGV[first]) 
   if ARGV[7] == 'finish' then remember('U' .. request, '0 ' .. int(fence) .. ' ' .. ARGV[first], lease) end
   return {2, noted, mine and h and h.fence > fence and lasthold == ARGV[first] and 1 or 0}
 end
-local too_late = (lastfence > fence or by and by ~= name) and 1 or 0
+local too_late = (lastfence > fence or released_by and released_by ~= name) and 1 or 0
 if not h then return {0, noted, '', 0, c, too_late} end
 return {0, noted, h.owner, h.rest, c, too_late}

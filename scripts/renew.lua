@@ -23,13 +23,13 @@
 local refusal = abstains()
 if refusal and refusal[1] ~= -5 then return refusal end
 local owner, ttl, fence, grant = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
-local lineage, number, base_version, repair, grow = ARGV[9], ARGV[10], ARGV[11], ARGV[12] ~= '0', ARGV[13] == '1'
-local carried = rec[10] and ARGV[12] == rec[10]
+local lineage, number, expected, reinstate, grow = ARGV[9], ARGV[10], ARGV[11], ARGV[12] ~= '0', ARGV[13] == '1'
+local by_quorum = rec[10] and ARGV[12] == rec[10]
 local shorten = ARGV[13] == '2'
 local h = holder(14, #ARGV)
 if h and (h.owner ~= owner or h.fence ~= fence or h.grant ~= grant) then return refusal or {0, h.owner, h.rest, h.fence} end
 
-if repair and not carried and ARGV[12] ~= '1' then return refusal or {-5, 0, rec[10] or ''} end -- it has forgotten once more
+if reinstate and not by_quorum and ARGV[12] ~= '1' then return refusal or {-5, 0, rec[10] or ''} end -- it has forgotten once more
 local _, seen, last = fences('m')
 last = tonumber(last or '0')
 local noted = last >= fence and 1 or 0
@@ -44,8 +44,8 @@ for i = 14, #ARGV do
     given = given + 1
   end
 end
-if not h and #named > 0 and not carried and fence <= tonumber(rec[12] or '0') then return refusal or {-5, 0, rec[10]} end
-if not h and (not repair or #named == 0 or (seen and seen > fence) or noted == 1) then return refusal or {0, '', 0, 0} end
+if not h and #named > 0 and not by_quorum and fence <= tonumber(rec[12] or '0') then return refusal or {-5, 0, rec[10]} end
+if not h and (not reinstate or #named == 0 or (seen and seen > fence) or noted == 1) then return refusal or {0, '', 0, 0} end
 local other, e, its
 if not h or KEYS[4] then other, e, its = rival(owner, grant) end
 if other then return refusal or {0, other, e - now, its or 0} end
@@ -59,12 +59,12 @@ if not h then
   create(named, grant, owner, now + ttl, fence, lineage, number, '', '1')
   raise(ttl, fence, seen)
   if KEYS[4] then raise_name(ttl, fence, name) end
-  if carried then certain(owner) end
+  if by_quorum then certain(owner) end
   return refusal or {1, 0, 1, given}
 end
 
-local told = h.told and 1 or 0
-if h.lineage == lineage and tonumber(number) == h.number then return refusal or {1, noted, told, given} end
+local reinstated = h.told and 1 or 0
+if h.lineage == lineage and tonumber(number) == h.number then return refusal or {1, noted, reinstated, given} end
 local follows = h.lineage == lineage and tonumber(number) > h.number
 local others, values = {}, {}
 if redis.call('HLEN', KEYS[1]) - base > h.present then
@@ -74,8 +74,8 @@ if redis.call('HLEN', KEYS[1]) - base > h.present then
     if not value[id] then others[#others + 1] = id end
   end
 end
-if #others > 0 and base_version == '' and not grow then follows = false end
-if not follows and base_version ~= h.lineage .. ':' .. int(h.number) then return refusal or {3, h.lineage, h.number} end
+if #others > 0 and expected == '' and not grow then follows = false end
+if not follows and expected ~= h.lineage .. ':' .. int(h.number) then return refusal or {3, h.lineage, h.number} end
 if #named == 0 then return refusal or {4} end
 local ends, cut, fields = now + ttl, false, {'l', lineage, 's', number, 'p', entered(h)}
 for _, id in ipairs(named) do
@@ -99,4 +99,4 @@ if shorten and fence > last then redis.call('HSET', KEYS[2], 'm', int(fence)) en
 extend(owner, grant, ends)
 raise(ends - now, fence, seen)
 if cut then alert(owner) end
-return refusal or {1, noted, told, given}
+return refusal or {1, noted, reinstated, given}

@@ -18,13 +18,13 @@ var engine = []Mutant{
 		Name:   "undo-by-owner",
 		Breaks: "an undo removes exactly the hold of its attempt: a late one takes the owner's other holds with it",
 		Edits: []Edit{
-			{"scripts/release.lua", "local removed, left, told, listeners, freed = 0, 0, false, 0, false\n", `if mine and not unlock then
+			{"scripts/release.lua", "local removed, left, reinstated, listeners, freed = 0, 0, false, 0, false\n", `if mine and not unlock then
   for _, id in ipairs(redis.call('HKEYS', KEYS[1])) do
     if #id > 1 then given[#given + 1] = id end
   end
   h.present = 1
 end
-local removed, left, told, listeners, freed = 0, 0, false, 0, false
+local removed, left, reinstated, listeners, freed = 0, 0, false, 0, false
 `},
 		},
 	},
@@ -60,7 +60,7 @@ local removed, left, told, listeners, freed = 0, 0, false, 0, false
 		Name:   "relative-holds",
 		Breaks: "holds are a set of ids: a repeated release, or the undo of a re-entry that a node never saw, takes another hold away",
 		Edits: []Edit{
-			{"scripts/release.lua", "local removed, left, told, listeners, freed = 0, 0, false, 0, false\n", `if mine then
+			{"scripts/release.lua", "local removed, left, reinstated, listeners, freed = 0, 0, false, 0, false\n", `if mine then
   local n = #given
   given = {}
   for _, id in ipairs(redis.call('HKEYS', KEYS[1])) do
@@ -68,7 +68,7 @@ local removed, left, told, listeners, freed = 0, 0, false, 0, false
   end
   h.present = 1
 end
-local removed, left, told, listeners, freed = 0, 0, false, 0, false
+local removed, left, reinstated, listeners, freed = 0, 0, false, 0, false
 `},
 		},
 	},
@@ -96,7 +96,7 @@ local removed, left, told, listeners, freed = 0, 0, false, 0, false
 		Name:    "unlock-by-owner",
 		Breaks:  "an unlock gives back one hold: the owner's others go with it",
 		Profile: "majorities",
-		Edits:   []Edit{{"scripts/release.lua", "  local ends, n = ending_without()\n", "  local ends, n = ending_without()\n  if asked then ends, n = 0, 0 end\n"}},
+		Edits:   []Edit{{"scripts/release.lua", "  local ends, n = ending_without()\n", "  local ends, n = ending_without()\n  if by_owner then ends, n = 0, 0 end\n"}},
 	},
 	{
 		Name:   "lease-cut-short",
@@ -144,7 +144,7 @@ if h and h.owner ~= owner and not replaces then return`}},
 		Breaks: "an UNLOCK whose own hold was given back gives back no other: a late copy of it releases what its owner has taken since",
 		Rare:   true,
 		Units:  Units{"backends/locks/quorum", "^TestReq_Late"},
-		Edits:  []Edit{{"scripts/release.lua", "if asked and request ~= '' and not done and not tags[request] and recall('L' .. request)", "if false"}},
+		Edits:  []Edit{{"scripts/release.lua", "if by_owner and request ~= '' and not done and not tags[request] and recall('L' .. request)", "if false"}},
 	},
 	{
 		Name:   "finished-and-forgotten",
@@ -204,7 +204,7 @@ if h and h.owner ~= owner and not replaces then return`}},
 		Name:   "renewal-of-some-holds",
 		Breaks: "a renewal names all holds of the owner: one that its proxy has not heard of stays as it was where the renewal does not come, and the owner is told of a new end",
 		Units:  Units{"backends/locks/quorum", "^TestRenew_HoldOfAnotherProxy$"},
-		Edits:  []Edit{{"scripts/renew.lua", "if #others > 0 and base_version == '' and not grow then follows = false end\n", ""}},
+		Edits:  []Edit{{"scripts/renew.lua", "if #others > 0 and expected == '' and not grow then follows = false end\n", ""}},
 	},
 	{
 		Name:    "renewal-from-the-reply",

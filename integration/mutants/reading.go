@@ -168,7 +168,7 @@ var Reading = []Mutant{
 		Units:  sharedTests,
 		Edits: []Edit{
 			{"scripts/release.lua", "    if KEYS[4] then redis.call('ZREM', beside('lockr'), owner) end -- first: if it is refused, nothing is done\n", ""},
-			{"scripts/release.lua", "    local ears =", "    if KEYS[4] then redis.call('ZREM', beside('lockr'), owner) end\n    local ears ="},
+			{"scripts/release.lua", "    local subscribers =", "    if KEYS[4] then redis.call('ZREM', beside('lockr'), owner) end\n    local subscribers ="},
 		},
 	},
 	{

@@ -60,7 +60,7 @@ var Settling = []Mutant{
 		Name:   "release-of-a-prolonged-lease-keeps-no-fences",
 		Breaks: "fences stay for their retention after a release: only of a lease that nobody prolonged has the LOCK seen to that",
 		Rare:   true,
-		Edits:  []Edit{{"scripts/release.lua", "if not (only and seen) then keep(", "if not seen then keep("}},
+		Edits:  []Edit{{"scripts/release.lua", "if not (sole_hold and seen) then keep(", "if not seen then keep("}},
 	},
 	{
 		Name:   "release-of-a-stale-grant-is-all",

@@ -24,7 +24,7 @@ func (s *Store) Extend(ctx context.Context, h locks.Holder, fence int64, t locks
 			return e
 		}
 	}
-	return s.extendForeign(ctx, h, fence, t, ids)
+	return s.extendAfterRead(ctx, h, fence, t, ids)
 }
 
 // extendKnown renews the holds of a grant whose version this proxy gave out. decided is false where another proxy
@@ -67,8 +67,8 @@ func (s *Store) undecidedResult(h locks.Holder, votes []voters.Vote, err error) 
 	return locks.Extension{Result: locks.Undecided, Err: err}
 }
 
-// extendForeign is Extend for a grant that this proxy does not know, or not in full: it reads the grant first.
-func (s *Store) extendForeign(ctx context.Context, h locks.Holder, fence int64, t locks.Term, ids []string) locks.Extension {
+// extendAfterRead is Extend for a grant that this proxy does not know, or not in full: it reads the grant first.
+func (s *Store) extendAfterRead(ctx context.Context, h locks.Holder, fence int64, t locks.Term, ids []string) locks.Extension {
 	before := s.grants.lookup(h)
 	votes, began, err := s.readAgreed(ctx, h, s.set.Opts.Timeouts(t.TTL), "")
 	if err != nil {
@@ -93,7 +93,7 @@ func (s *Store) extendForeign(ctx context.Context, h locks.Holder, fence int64, 
 		}
 		return s.undecidedResult(h, votes, nil)
 	}
-	g, result, votes, err = s.takeOver(ctx, h, t.From(s.Now()), g, votes, grows, false)
+	g, result, votes, err = s.renewUnderNewEpoch(ctx, h, t.From(s.Now()), g, votes, grows, false)
 	if err != nil || result != tally.Applied {
 		return s.undecidedResult(h, votes, err) // what has changed meanwhile is found by the next read
 	}

@@ -189,7 +189,7 @@ func (s *Store) fosterOne(ctx context.Context, l voters.OpenLease, maxHold time.
 	if l.Rest >= maxTTL/2 && !own {
 		return leftAlone, 0
 	}
-	return s.fosterForeign(ctx, l, did, maxHold)
+	return s.fosterAfterRead(ctx, l, did, maxHold)
 }
 
 // holdLeft is how long maxHold lets the grant be renewed from now. g.since, its beginning, comes from this proxy or from
@@ -198,10 +198,10 @@ func (s *Store) holdLeft(g grant, maxHold time.Duration) time.Duration {
 	return maxHold - (s.Now() - g.since)
 }
 
-// fosterForeign renews a lease without an end that another proxy may have changed. Only versions without an end are
+// fosterAfterRead renews a lease without an end that another proxy may have changed. Only versions without an end are
 // replaced, and only if a quorum has one: else a renewal that gives it an end, and that is under way or has been answered,
 // could be undone.
-func (s *Store) fosterForeign(ctx context.Context, l voters.OpenLease, did fostered, maxHold time.Duration) (fostered, time.Duration) {
+func (s *Store) fosterAfterRead(ctx context.Context, l voters.OpenLease, did fostered, maxHold time.Duration) (fostered, time.Duration) {
 	h, maxTTL := l.Holder, s.set.Opts.MaxTTL
 	before := s.grants.lookup(h)
 	votes, began, err := s.readAgreed(ctx, h, s.set.Opts.Timeouts(maxTTL), "")
@@ -233,7 +233,7 @@ func (s *Store) fosterForeign(ctx context.Context, l voters.OpenLease, did foste
 	if !open {
 		did, ttl = givenEnd, max(left, rest).Truncate(time.Millisecond)
 	}
-	g, result, _, err = s.takeOver(ctx, h, ttl, g, votes, grows, open)
+	g, result, _, err = s.renewUnderNewEpoch(ctx, h, ttl, g, votes, grows, open)
 	switch {
 	case err != nil || result == tally.Undecided:
 		return missed, 0

@@ -57,7 +57,7 @@ func (s *Store) Renew(ctx context.Context, r locks.RenewRequest) (time.Duration,
 	var votes []voters.Vote
 	var err error
 	stopped := s.retry(ctx, func() (again bool) {
-		validity, result, votes, err = s.renewForeign(ctx, h, r, spared)
+		validity, result, votes, err = s.renewAfterRead(ctx, h, r, spared)
 		return err == nil && result == tally.Conflict
 	})
 	if stopped != nil {
@@ -177,7 +177,7 @@ func (s *Store) renewNodes(ctx context.Context, h locks.Holder, ttl time.Duratio
 	switch {
 	case expected != nil || voters.CountKind(votes, voters.Yes) == 0 || ctx.Err() != nil:
 	case result != tally.Applied:
-		return s.repair(ctx, h, ttl, call("", "1"), votes)
+		return s.reinstateMissing(ctx, h, ttl, call("", "1"), votes)
 	default:
 		for i := range votes {
 			reinstate(i, votes[i])
@@ -239,9 +239,9 @@ func (s *Store) renewRound(ctx context.Context, h locks.Holder, ttl time.Duratio
 	return votes, result, err
 }
 
-// repair reinstates the grant where the name is free, after at least one node has renewed it: a renewal alone creates no lock. A node
+// reinstateMissing reinstates the grant where the name is free, after at least one node has renewed it: a renewal alone creates no lock. A node
 // that has this version already takes the call for a repeat.
-func (s *Store) repair(ctx context.Context, h locks.Holder, ttl time.Duration, j *voters.ScriptCall, votes []voters.Vote) ([]voters.Vote, tally.Outcome, error) {
+func (s *Store) reinstateMissing(ctx context.Context, h locks.Holder, ttl time.Duration, j *voters.ScriptCall, votes []voters.Vote) ([]voters.Vote, tally.Outcome, error) {
 	again, _, err := s.renewRound(ctx, h, ttl, func(i int) *voters.ScriptCall {
 		if isFree(&votes[i]) {
 			return j
@@ -266,10 +266,10 @@ func (s *Store) otherOwnersRest(votes []voters.Vote, owner string) time.Duration
 	})
 }
 
-// renewForeign renews a grant that another proxy made, or may have renewed since: it reads it from a quorum,
+// renewAfterRead renews a grant that another proxy made, or may have renewed since: it reads it from a quorum,
 // replaces exactly the versions it read, reinstates nothing, and bounds the validity that runs by the ends it
 // read. Where it may shorten the lease it leaves out the spared holds, see inflight.Locks.
-func (s *Store) renewForeign(ctx context.Context, h locks.Holder, r locks.RenewRequest, spared func() []string) (validity time.Duration, result tally.Outcome, votes []voters.Vote, err error) {
+func (s *Store) renewAfterRead(ctx context.Context, h locks.Holder, r locks.RenewRequest, spared func() []string) (validity time.Duration, result tally.Outcome, votes []voters.Vote, err error) {
 	before := s.grants.lookup(h)
 	votes, began, err := s.readAgreed(ctx, h, s.set.Opts.Timeouts(r.TTL), "")
 	if err != nil {
@@ -293,7 +293,7 @@ func (s *Store) renewForeign(ctx context.Context, h locks.Holder, r locks.RenewR
 			return 0, tally.Undecided, votes, nil
 		}
 	}
-	g, result, votes, err = s.takeOver(ctx, h, r.TTL, g, votes, changeOf(shorter), r.Open)
+	g, result, votes, err = s.renewUnderNewEpoch(ctx, h, r.TTL, g, votes, changeOf(shorter), r.Open)
 	if result == tally.Undecided && err == nil && !slices.ContainsFunc(votes, failed) {
 		result = tally.Conflict // the grant has been given back meanwhile, on some of the nodes that had it
 	}
@@ -319,9 +319,9 @@ func failed(v voters.Vote) bool {
 	return v.Kind == voters.Silent && !errors.Is(v.Err, voters.ErrNotAsked)
 }
 
-// takeOver renews a grant that was read, under a new epoch, and returns it as it is after that. open makes the lease
+// renewUnderNewEpoch renews a grant that was read, under a new epoch, and returns it as it is after that. open makes the lease
 // one without an end.
-func (s *Store) takeOver(ctx context.Context, h locks.Holder, ttl time.Duration, g grant, read []voters.Vote, how leaseChange, open bool) (grant, tally.Outcome, []voters.Vote, error) {
+func (s *Store) renewUnderNewEpoch(ctx context.Context, h locks.Holder, ttl time.Duration, g grant, read []voters.Vote, how leaseChange, open bool) (grant, tally.Outcome, []voters.Vote, error) {
 	g.version = voters.Version{Epoch: s.newEpoch(open), Sequence: 1}
 	expected := make([]string, len(read))
 	for i := range read {

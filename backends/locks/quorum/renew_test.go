@@ -207,7 +207,7 @@ func TestRenew_SparesALOCKUnderWay(t *testing.T) {
 	spared, end := s.inflight.StartRenewal(h)
 	defer end()
 	in := lock(t, s, "job", "alice", 50*time.Second)
-	v, result, votes, err := s.renewForeign(t.Context(), h, locks.RenewRequest{Key: locks.Key{Name: "job"}, Owner: "alice", TTL: 5 * time.Second}, spared)
+	v, result, votes, err := s.renewAfterRead(t.Context(), h, locks.RenewRequest{Key: locks.Key{Name: "job"}, Owner: "alice", TTL: 5 * time.Second}, spared)
 	if err != nil || result != tally.Applied || v > 5*time.Second {
 		t.Fatalf("RENEW: %v, %v, %v, %v", v, result, votes, err)
 	}
@@ -313,7 +313,7 @@ func TestRenew_GivenBackSinceItWasRead(t *testing.T) {
 	everywhere(t, p[0], c)
 	c[0].Do(t, "DEL", k.Lock)
 	meanwhile := func() []string { c[1].Do(t, "DEL", k.Lock); return nil }
-	_, result, _, err := p[1].renewForeign(t.Context(), locks.Holder{Key: locks.Key{Name: "job"}, Owner: "alice"},
+	_, result, _, err := p[1].renewAfterRead(t.Context(), locks.Holder{Key: locks.Key{Name: "job"}, Owner: "alice"},
 		locks.RenewRequest{Key: locks.Key{Name: "job"}, Owner: "alice", TTL: 10 * time.Second}, meanwhile)
 	if result != tally.Conflict || err != nil {
 		t.Errorf("outcome %v, %v", result, err)

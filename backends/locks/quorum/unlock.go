@@ -22,11 +22,11 @@ func (s *Store) Release(ctx context.Context, r locks.UnlockRequest) (holdsLeft i
 	defer s.set.ReleaseSlot()
 	h := locks.Holder{Key: r.Key, Owner: r.Owner}
 	if r.Req != "" && !s.grants.hasRequest(h, tagOf(&r)) { // what it gives back may be decided already
-		return s.unlockForeign(ctx, h, r)
+		return s.unlockAfterRead(ctx, h, r)
 	}
 	g, holds, left, ok := s.popHolds(h, r)
 	if !ok {
-		return s.unlockForeign(ctx, h, r)
+		return s.unlockAfterRead(ctx, h, r)
 	}
 	return s.unlockKnown(ctx, h, r, g, holds, left)
 }
@@ -48,7 +48,7 @@ func (s *Store) unlockKnown(ctx context.Context, h locks.Holder, r locks.UnlockR
 			return 0, s.unlockError(h, result, votes, nil)
 		}
 		s.grants.invalidate(h)
-		return s.unlockForeign(ctx, h, r)
+		return s.unlockAfterRead(ctx, h, r)
 	case err != nil || result == tally.Undecided:
 		s.grants.restore(h, g, holds)
 		return 0, s.unlockError(h, result, votes, err)
@@ -58,13 +58,13 @@ func (s *Store) unlockKnown(ctx context.Context, h locks.Holder, r locks.UnlockR
 	case result == tally.Conflict:
 		return s.unlockDisputed(ctx, h, r, g, holds, votes)
 	case r.Fence == 0 && s.mayHaveAnother(votes):
-		return s.unlockForeign(ctx, h, r)
+		return s.unlockAfterRead(ctx, h, r)
 	case result != tally.Applied: // perhaps it was given back, or taken anew, through another proxy
-		return s.unlockForeign(ctx, h, r)
+		return s.unlockAfterRead(ctx, h, r)
 	}
 	n := s.countLeft(ctx, h, g, left, votes)
 	if r.All && n > 0 { // granted through other proxies
-		if rest, err := s.unlockForeign(ctx, h, r); err == nil {
+		if rest, err := s.unlockAfterRead(ctx, h, r); err == nil {
 			return rest, nil
 		}
 	}
@@ -115,7 +115,7 @@ func (s *Store) unlockDisputed(ctx context.Context, h locks.Holder, r locks.Unlo
 	if s.grants.invalidate(h); beaten && !s.mayGiveAnother(votes, tally.Conflict, holds, r) {
 		return 0, s.unlockError(h, tally.Conflict, votes, nil)
 	}
-	return s.unlockForeign(ctx, h, r)
+	return s.unlockAfterRead(ctx, h, r)
 }
 
 // countLeft is how many holds the owner has after a release; left are those that this proxy knew of.
@@ -268,11 +268,11 @@ func (s *Store) mayGiveAnother(votes []voters.Vote, result tally.Outcome, ids []
 	return n >= s.set.Quorum
 }
 
-// unlockForeign gives back a grant that another proxy made, or that this one does not know in full, after reading it
+// unlockAfterRead gives back a grant that another proxy made, or that this one does not know in full, after reading it
 // from a quorum.
-func (s *Store) unlockForeign(ctx context.Context, h locks.Holder, r locks.UnlockRequest) (holdsLeft int, err error) {
+func (s *Store) unlockAfterRead(ctx context.Context, h locks.Holder, r locks.UnlockRequest) (holdsLeft int, err error) {
 	stopped := s.retry(ctx, func() (again bool) {
-		holdsLeft, again, err = s.unlockRead(ctx, h, r)
+		holdsLeft, again, err = s.tryUnlockAfterRead(ctx, h, r)
 		return again
 	})
 	if stopped != nil {
@@ -281,9 +281,9 @@ func (s *Store) unlockForeign(ctx context.Context, h locks.Holder, r locks.Unloc
 	return holdsLeft, err
 }
 
-// unlockRead is one try of unlockForeign. retry reports that the nodes no longer had what was read, and
+// tryUnlockAfterRead is one try of unlockAfterRead. retry reports that the nodes no longer had what was read, and
 // another try may succeed; err is the answer if there is none.
-func (s *Store) unlockRead(ctx context.Context, h locks.Holder, r locks.UnlockRequest) (holdsLeft int, retry bool, err error) {
+func (s *Store) tryUnlockAfterRead(ctx context.Context, h locks.Holder, r locks.UnlockRequest) (holdsLeft int, retry bool, err error) {
 	votes, began, err := s.readAgreed(ctx, h, s.set.Opts.Timeouts(s.set.Opts.MaxTTL), tagOf(&r))
 	if err != nil {
 		return 0, false, err
