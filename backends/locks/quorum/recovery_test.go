@@ -137,6 +137,33 @@ func TestRecovery_AllNodesForgetAtOnce(t *testing.T) {
 	}
 }
 
+// TestRecovery_NotNewAgain: nodes that a proxy has seen voting are not taken for new when all have lost their memory, though
+// bootstrap is auto: the lock that was held is not granted again.
+func TestRecovery_NotNewAgain(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartNodes(t, 3)
+	o := forgetful(t, nodes)
+	o.MaxTTL, o.Bootstrap = 10*time.Second, voters.BootstrapAuto
+	s := serve(t, o)
+	g := lock(t, s, "job", "alice", 10*time.Second)
+	ends := time.Now().Add(g.Validity)
+	for _, n := range nodes {
+		n.Do(t, "FLUSHALL")
+	}
+	var b locks.Decision
+	eventually(t, 2*time.Minute, "the name is granted again", func() bool {
+		var err error
+		b, err = s.Lock(t.Context(), locks.LockRequest{Key: g.Key, Owner: "bob", TTL: time.Second})
+		if b.Granted && time.Now().Before(ends) {
+			t.Fatal("granted while it is held")
+		}
+		return err == nil && b.Granted
+	})
+	if b.Grant.Fence <= g.Fence {
+		t.Errorf("fence %d after %d", b.Grant.Fence, g.Fence)
+	}
+}
+
 func TestInit(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)

@@ -35,11 +35,15 @@ type recovery struct {
 
 	missing  []time.Duration // since when each node is seen without a record; 0: it is not; guarded by turn
 	recorded bool            // when nodes last answered, some had a record; guarded by turn
+	used     bool            // some node has had a record since this proxy started; guarded by turn
+	emptied  bool            // it is, and now all are without; guarded by turn
 
 	mu     sync.Mutex
 	status []locks.NodeStatus
 	forgot []Forgotten   // by the last probe
 	lost   time.Duration // since when fewer than a quorum vote; 0: a quorum does
+
+	quorate bool // a quorum has voted
 
 	forgotChanged chan struct{} // holds one when forgot may have changed
 }
@@ -231,6 +235,7 @@ func (s *Set) RepairNodes(ctx context.Context, enlist bool) (acted bool) {
 		addRefusals(votes, repairs)
 	}
 	s.recovery.recorded = recorded(votes, s.recovery.recorded)
+	s.recovery.used = s.recovery.used || s.recovery.recorded
 	s.recordStatus(votes)
 	s.recovery.probes.Add(1)
 	return len(actions) > 0
@@ -327,10 +332,24 @@ type repairAction struct {
 	args   []string
 }
 
-// planRepairs is what the nodes need after a probe.
+// planRepairs is what the nodes need after a probe. Nodes that had records since this proxy started are not new when they
+// are all empty, but have forgotten together: who held a lock still counts on it. Source: RULES.md, Changing the node set, 7.
 func (s *Set) planRepairs(votes []Vote, enlist bool) []repairAction {
-	actions := planRepairs(votes, s.missingFor(votes), s.Quorum, s.Opts, s.NodeList)
+	o := s.Opts
+	if s.recovery.used && o.grace() == GraceSafe {
+		o.Bootstrap = BootstrapStrict
+		s.noteEmptied(!slices.ContainsFunc(votes, func(v Vote) bool { return v.Code != unregistered }))
+	}
+	actions := planRepairs(votes, s.missingFor(votes), s.Quorum, o, s.NodeList)
 	return slices.DeleteFunc(actions, func(a repairAction) bool { return a.script == scripts.Register && !enlist })
+}
+
+// noteEmptied logs once that all nodes have lost their memory.
+func (s *Set) noteEmptied(all bool) {
+	if all && !s.recovery.emptied {
+		s.Opts.Log.Error("all lock nodes are empty: none votes before the leases that they may have granted are over, unless lockproxy init says that nobody counts on one")
+	}
+	s.recovery.emptied = all
 }
 
 // planRepairs is what nodes need, by one probe of all of them and by how long each has been seen

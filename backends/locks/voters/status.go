@@ -47,8 +47,8 @@ func (s *Set) LastStatus(i int) locks.NodeStatus {
 	return s.recovery.status[i]
 }
 
-// logQuorumLocked logs that fewer nodes vote than must agree, and that enough do again, each once. The caller
-// holds recovery.mu.
+// logQuorumLocked logs that fewer nodes vote than must agree, and that enough do again, each once. Until enough have, after the
+// start, nothing is lost. The caller holds recovery.mu.
 func (s *Set) logQuorumLocked() {
 	voting, others := 0, []string(nil)
 	for i := range s.recovery.status {
@@ -59,7 +59,8 @@ func (s *Set) logQuorumLocked() {
 			others = append(others, n.Address+" "+n.Brief())
 		}
 	}
-	lost := &s.recovery.lost
+	was, lost := s.recovery.quorate, &s.recovery.lost
+	s.recovery.quorate = was || voting >= s.Quorum
 	if voting >= s.Quorum == (*lost == 0) {
 		return
 	}
@@ -69,7 +70,11 @@ func (s *Set) logQuorumLocked() {
 	}
 	if *lost == 0 {
 		*lost = max(s.Clock(), 1)
-		s.Opts.Log.LogAttrs(context.Background(), slog.LevelError, "lock quorum lost: no lock can be taken or renewed", attrs...)
+		level, text := slog.LevelError, "lock quorum lost: no lock can be taken or renewed"
+		if !was {
+			level, text = slog.LevelWarn, "no lock quorum yet: no lock can be taken"
+		}
+		s.Opts.Log.LogAttrs(context.Background(), level, text, attrs...)
 		return
 	}
 	attrs = append(attrs, slog.Duration("lost_for", (s.Clock()-*lost).Round(time.Millisecond)))
