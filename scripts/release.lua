@@ -32,7 +32,8 @@
 -- well: one request may have been granted several times, and is over. If only holds with the same TAGs are here, and under
 -- a smaller fence, they are removed, but that is no vote: this node may have numbered the grant differently. Under a larger
 -- fence they stay: the request may have been granted anew, after FORCE or the end of the lease. A hold without a TAG that is
--- here under a larger fence is removed, which is no vote either: its LOCK came to this node late, after another owner's grant.
+-- here under a larger fence is removed. If it made that grant it is no vote either: its LOCK came to this node late, after another owner's grant.
+-- If it did not, another LOCK has numbered the record anew while the hold was in it.
 -- After all but an undo, if none of the owner's holds is left, the largest fence is above that of the grant, so that no late
 -- renewal reinstates the hold; the release is remembered as long as the fences are. Holds without such a trace, as others
 -- are left or they were missing here, are remembered one by one as given back, as are all in a quarantine: a copy leaves
@@ -80,7 +81,7 @@ for i = first, final do
 end
 if by_owner and request ~= '' and not done and not tags[request] and recall('L' .. request) then return refusal or {6, noted} end
 local sole_hold = mine and h.alone and h.present > 0 -- it is given back
-local is_vote = mine and (h.fence == fence or h.present > 0 and (h.fence < fence or tag(ARGV[first])))
+local is_vote = mine and (h.fence == fence or h.present > 0 and (h.fence < fence or tag(ARGV[first]) or how == 'unlock' and h.grant ~= ARGV[first]))
 if next(tags) and mine and not sole_hold and (h.present > 0 or h.fence <= fence) then
   for _, id in ipairs(redis.call('HKEYS', KEYS[1])) do
     if tags[tag(id) or ''] then given[#given + 1] = id end

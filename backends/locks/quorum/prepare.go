@@ -3,10 +3,12 @@ package quorum
 import (
 	"context"
 	"slices"
+	"strconv"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/holdid"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/scripts"
 )
 
 // prepareFresh has a quorum note the grant that the owner has, if any, so that a LOCK with Fresh may drop it.
@@ -63,4 +65,17 @@ func (s *Store) loseReplaced(a *acquisition) {
 	old := locks.Holder{Key: a.Key, Owner: a.Replaces.Owner}
 	s.grants.forgetGrant(old, a.Replaces.Fence)
 	s.host.Keepalive.Lose(old, a.Replaces.Fence, locks.LossTaken, locks.ReplacedReason)
+}
+
+// noteShortening has every node note that a grant may be shortened. What shortens it, such as a renewal, may be sent
+// only after a quorum has noted that.
+func (s *Store) noteShortening(ctx context.Context, h locks.Holder, fence int64, limits voters.Timeouts) ([]voters.Vote, error) {
+	round := s.set.Ask(voters.AskNote, voters.ScriptCall{
+		Args: s.set.Command(scripts.Note, s.set.RedisKeys(h.Key), strconv.FormatInt(fence, 10)), Parse: voters.ParseDone,
+		Expires: s.Now() + limits.Quorum,
+	}, s.set.Agree)
+	err := round.Wait(ctx, limits)
+	votes := round.Close(err != nil, nil)
+	s.set.Ended(round, votes, voters.EndOf(err, s.set.Agree(votes)))
+	return votes, err
 }

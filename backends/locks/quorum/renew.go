@@ -45,7 +45,10 @@ func (s *Store) Renew(ctx context.Context, r locks.RenewRequest) (time.Duration,
 	if ok {
 		until, result, votes, err := s.renewal(ctx, h, r.TTL, g, nil, changeOf(shorter))
 		if err == nil && result == tally.Applied {
-			return s.grants.endRenewal(h, g, until) - s.Now(), nil
+			if until = s.grants.endRenewal(h, g, until); !tally.GivenBack(votes) {
+				return until - s.Now(), nil
+			}
+			result = tally.Conflict // of what it remembers, another proxy has given back a hold: else that would be added again some day
 		}
 		if err != nil || result != tally.Conflict && result != tally.Lost { // a lost one may have been granted anew through another proxy
 			return 0, s.renewError(h, fence, result, votes, err)
@@ -184,19 +187,6 @@ func (s *Store) renewNodes(ctx context.Context, h locks.Holder, ttl time.Duratio
 		}
 	}
 	return votes, result, nil
-}
-
-// noteShortening has every node note that a grant may be shortened. What shortens it, such as a renewal, may be sent
-// only after a quorum has noted that.
-func (s *Store) noteShortening(ctx context.Context, h locks.Holder, fence int64, limits voters.Timeouts) ([]voters.Vote, error) {
-	round := s.set.Ask(voters.AskNote, voters.ScriptCall{
-		Args: s.set.Command(scripts.Note, s.set.RedisKeys(h.Key), strconv.FormatInt(fence, 10)), Parse: voters.ParseDone,
-		Expires: s.Now() + limits.Quorum,
-	}, s.set.Agree)
-	err := round.Wait(ctx, limits)
-	votes := round.Close(err != nil, nil)
-	s.set.Ended(round, votes, voters.EndOf(err, s.set.Agree(votes)))
-	return votes, err
 }
 
 func (s *Store) renewCall(h locks.Holder, ttl time.Duration, g grant, expected, repair string, how leaseChange, began time.Duration) *voters.ScriptCall {
@@ -410,6 +400,8 @@ func (s *Store) readGrant(votes []voters.Vote, h locks.Holder, fence int64, bega
 			return v.Owner, v.Kind == voters.Yes && v.Owner != "" && v.Owner != h.Owner
 		})
 		switch {
+		case s.betweenRounds(votes, h.Owner): // or re-entered on two majorities, and one hold was given back
+			return grant{}, tally.Undecided
 		case others >= s.set.Quorum:
 			return grant{}, tally.OtherOwner
 		case n < s.set.Quorum && n+voters.CountKind(votes, voters.Silent) >= s.set.Quorum:

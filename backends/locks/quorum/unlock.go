@@ -59,6 +59,8 @@ func (s *Store) unlockKnown(ctx context.Context, h locks.Holder, r locks.UnlockR
 		return s.unlockDisputed(ctx, h, r, g, holds, votes)
 	case r.Fence == 0 && s.mayHaveAnother(votes):
 		return s.unlockAfterRead(ctx, h, r)
+	case r.Req == "" && !s.set.Agree(votes) && slices.ContainsFunc(votes, func(v voters.Vote) bool { return v.TooLate && v.Owner != "" && v.Owner != h.Owner }):
+		return s.unlockAfterRead(ctx, h, r) // a rival has the name, and the lease may have been given back through a third proxy
 	case result != tally.Applied: // perhaps it was given back, or taken anew, through another proxy
 		return s.unlockAfterRead(ctx, h, r)
 	}

@@ -344,14 +344,6 @@ func (s *Set) planRepairs(votes []Vote, enlist bool) []repairAction {
 	return slices.DeleteFunc(actions, func(a repairAction) bool { return a.script == scripts.Register && !enlist })
 }
 
-// noteEmptied logs once that all nodes have lost their memory.
-func (s *Set) noteEmptied(all bool) {
-	if all && !s.recovery.emptied {
-		s.Opts.Log.Error("all lock nodes are empty: none votes before the leases that they may have granted are over, unless lockproxy init says that nobody counts on one")
-	}
-	s.recovery.emptied = all
-}
-
 // planRepairs is what nodes need, by one probe of all of them and by how long each has been seen
 // without a record. ours is this proxy's list. If some node is in another set and no quorum is in
 // this one, this proxy's list may be the wrong one: then it enlists and restores no node.

@@ -82,6 +82,14 @@ func (s *Set) logQuorumLocked() {
 	s.Opts.Log.LogAttrs(context.Background(), slog.LevelInfo, "lock quorum is back", attrs...)
 }
 
+// noteEmptied logs once that all nodes have lost their memory.
+func (s *Set) noteEmptied(all bool) {
+	if all && !s.recovery.emptied {
+		s.Opts.Log.Error("all lock nodes are empty: none votes before the leases that they may have granted are over, unless lockproxy init says that nobody counts on one")
+	}
+	s.recovery.emptied = all
+}
+
 // recordStatus stores what a probe told and logs what changed.
 func (s *Set) recordStatus(votes []Vote) {
 	s.recovery.mu.Lock()
