@@ -114,7 +114,10 @@ if mine and (h.present > 0 or #given > final - first + 1) and not (force and h.f
   local ends, n = ending_without()
   if lineage ~= '' and h.lineage ~= lineage and ends < h.ends then return refusal or {4, noted} end
   removed, reinstated = 1, h.told
-  if force then alert(owner) end
+  if force then
+    alert(owner, 'forced ') -- proxies of an older version do not read it
+    alert(owner)
+  end
   if n == 0 then
     if KEYS[4] then redis.call('ZREM', beside('lockr'), owner) end -- first: if it is refused, nothing is done
     local seat = seat_of(h.grant)

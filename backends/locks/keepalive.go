@@ -55,6 +55,7 @@ type lease struct {
 	busy     bool               // a worker has it, or is to take it
 	cancel   context.CancelFunc // of the renewal under way
 	doubtful bool               // it may be lost, or end earlier than is known
+	forced   bool               // a node says that an operator took it away
 	lastErr  error              // of the last renewal, nil if it succeeded
 
 	at    time.Duration // key of Keepalive.schedule
@@ -394,10 +395,9 @@ func (k *Keepalive) applyResult(l *lease, o Extension) {
 		k.doneLocked(l, max(now, min(now+l.pause(now), l.until-l.margin())))
 	case GivenBack:
 		k.dropLeaseLocked(l)
-	case Taken:
-		k.loseLocked(l, LossTaken, "another owner has it")
 	default:
-		k.loseLocked(l, lossGone, "it expired or was taken away")
+		why, text := l.lossBy(o.Result)
+		k.loseLocked(l, why, text)
 	}
 }
 

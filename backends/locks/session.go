@@ -83,3 +83,23 @@ func (c *Session) notify(loss Loss) {
 		c.onLoss(loss)
 	}
 }
+
+// NoteForced notes that an operator has taken a lease away through another proxy, as its next renewal will find.
+func (k *Keepalive) NoteForced(h Holder) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if l := k.leases[h]; l != nil {
+		l.forced = true
+	}
+}
+
+// lossBy is why a renewal found the lease lost.
+func (l *lease) lossBy(r ExtensionResult) (why lossReason, text string) {
+	switch {
+	case l.forced:
+		return LossForced, ForcedReason
+	case r == Taken:
+		return LossTaken, "another owner has it"
+	}
+	return lossGone, "it expired or was taken away"
+}

@@ -151,6 +151,9 @@ func (h Holder) Reading() Holder {
 	return h
 }
 
+// ForcedReason is the reason of a Loss when Force has taken the grant away.
+const ForcedReason = "it was taken away by an operator"
+
 // ReplacedReason is the reason of a Loss when a LOCK with Replaces has taken the place of the grant.
 const ReplacedReason = "another grant has taken its place"
 

@@ -231,6 +231,12 @@ if h and h.owner ~= owner and not replaces then return`}},
 		Edits:  []Edit{{"backends/locks/quorum/unlock.go", "return v.TooLate && v.Owner", "return false && v.Owner"}},
 	},
 	{
+		Name:   "forced-without-a-word",
+		Breaks: "a session whose lock is taken away through another proxy is told that an operator did it",
+		Units:  Units{"backends/locks/quorum", "^TestForce_TellsTheSession$"},
+		Edits:  []Edit{{"scripts/release.lua", "    alert(owner, 'forced ') -- proxies of an older version do not read it\n", ""}},
+	},
+	{
 		Name:   "new-once-more",
 		Breaks: "nodes that had records are not new when all of them are empty: what was held is granted again",
 		Rare:   true,

@@ -260,6 +260,6 @@ func (s *Store) force(ctx context.Context, k locks.Key, fence int64) (was locks.
 		return locks.Holding{}, false, err
 	}
 	s.stats.forces.Add(1)
-	s.host.Keepalive.Lose(locks.Holder{Key: k, Owner: was.Owner}, was.Fence, locks.LossForced, "it was taken away by an operator")
+	s.host.Keepalive.Lose(locks.Holder{Key: k, Owner: was.Owner}, was.Fence, locks.LossForced, locks.ForcedReason)
 	return was, true, nil
 }

@@ -153,7 +153,11 @@ const cutPause = 5 * time.Millisecond
 // Message reads what the scripts publish.
 func (l *Listener) Message(m rueidis.PubSubMessage) {
 	if m.Channel == l.cutChannel() {
-		if h, ok := parseCut(m.Message, l.Set.Opts.Prefix); ok {
+		cut, forced := strings.CutPrefix(m.Message, "forced ")
+		switch h, ok := parseCut(cut, l.Set.Opts.Prefix); {
+		case ok && forced: // the same without it follows
+			l.Keepalive.NoteForced(h)
+		case ok:
 			l.Keepalive.RecheckIn(cutPause+l.Set.Opts.Random.UpTo(cutPause), h, true)
 		}
 		return

@@ -205,7 +205,7 @@ func (s *Store) takeAway(ctx context.Context, h locks.Holder, t taking) (done bo
 		return false, s.set.QuorumError("LOCKCTL", h.Name, noted)
 	}
 	s.grants.forgetGrant(h, t.fence)
-	s.host.Keepalive.Lose(h, t.fence, locks.LossForced, "it was taken away by an operator")
+	s.host.Keepalive.Lose(h, t.fence, locks.LossForced, locks.ForcedReason)
 	j := s.releaseCall(s.set.RedisKeys(h.Key), h.Owner, grant{fence: t.fence}, t.longest, "force", "", t.holds[:min(len(t.holds), forceHolds)], nil)
 	without := func(v []voters.Vote) int { return tally.LeftNothing(v, h.Owner) + tally.InDoubt(v) }
 	round := s.set.Ask(voters.AskRelease, j, func(v []voters.Vote) bool { return without(v) >= s.set.Quorum })
