@@ -18,6 +18,7 @@ type Holding struct {
 	Votes     int           // nodes that agree that this owner has it
 	Waiters   int           // how many wait for it at this proxy
 	Session   bool          // this proxy renews it
+	Client    string        // if Session: LockRequest.Client of whose connection it is
 	Open      bool          // the lease has no end: proxies renew it before Remaining is over
 	Here      bool          // this proxy granted it, and knows that still
 	Waited    time.Duration // if Here: from the call of LOCK to the grant

@@ -67,6 +67,7 @@ type sessionHold struct {
 	id        string
 	lease     *lease
 	session   *Session
+	client    string
 	index     int // in session.holds
 	maxHold   time.Duration
 	onLoss    OnLoss
@@ -97,7 +98,7 @@ func (k *Keepalive) AddLocked(a *Attempt, id string, fence int64, began, until t
 		l = &lease{Holder: h, fence: fence, index: -1}
 		k.leases[h] = l
 	}
-	hold := &sessionHold{id: id, lease: l, maxHold: a.MaxHold, end: began + a.MaxHold, onLoss: a.OnLoss}
+	hold := &sessionHold{id: id, lease: l, client: a.Client, maxHold: a.MaxHold, end: began + a.MaxHold, onLoss: a.OnLoss}
 	l.holds = append(l.holds, hold)
 	a.Session.attachLocked(hold)
 	l.ttl = max(l.ttl, a.TTL)
@@ -277,14 +278,18 @@ func (k *Keepalive) RecheckAll() {
 	}
 }
 
-// Keeps reports whether a session here has the grant with this fence.
-func (k *Keepalive) Keeps(h Holder, fence int64) bool {
+// KeptFor reports whether a session here has the grant with this fence, and which client's: that of the LOCK that came last.
+func (k *Keepalive) KeptFor(h Holder, fence int64) (client string, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.KeepsLocked(h, fence)
+	if !k.KeepsLocked(h, fence) {
+		return "", false
+	}
+	holds := k.leases[h].holds
+	return holds[len(holds)-1].client, true
 }
 
-// KeepsLocked is Keeps for a Store that has the Keepalive locked.
+// KeepsLocked reports whether a session here has the grant with this fence. The caller has the Keepalive locked.
 func (k *Keepalive) KeepsLocked(h Holder, fence int64) bool {
 	l := k.leases[h]
 	return l != nil && l.fence == fence

@@ -181,6 +181,9 @@ func (c *ctl) holding(ctx context.Context, h locks.Holding) fields {
 		number("waiters", h.Waiters),
 		number("votes", h.Votes),
 	}
+	if h.Client != "" && c.visible(ctx, h.Client) != "" {
+		f = append(f, text("client", h.Client))
+	}
 	f = append(f, adopted(h.Owner)...)
 	if h.Open {
 		f = append(f, text("end", "none"))

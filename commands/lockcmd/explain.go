@@ -70,6 +70,9 @@ func (e *explanation) holdsLine() string {
 // holderLine says who holds the lock.
 func (e *explanation) holderLine() string {
 	name, h := quoted(e.Holding.Name, false), e.Holding
+	if h.DB != 0 {
+		name += " of database " + strconv.Itoa(h.DB)
+	}
 	switch {
 	case e.noQuorum:
 		return "whether " + name + " is held cannot be decided"
@@ -190,11 +193,15 @@ func (e *explanation) nextLine(missing int) string {
 	case missing > 0:
 		return "next: " + until + e.quarantineEnds(missing)
 	case e.Held && e.Holding.Session:
-		return "next: this proxy renews it while its client is connected"
+		client := e.visible(e.Holding.Client)
+		if client == "" {
+			return "next: this proxy renews it while its client is connected"
+		}
+		return "next: this proxy renews it while its client at " + client + " is connected; CLIENT KILL ADDR " + client + " frees what that has"
 	case e.Held && e.Holding.Open:
 		return "next: it has no end; the proxies keep it until it is given back or given one, for max-hold at most, and for " + span(e.Holding.Remaining) + " if they all stop"
 	case e.Held:
-		return "next: free in at most " + span(e.Holding.Remaining) + ", unless its owner renews it; at once when it is unlocked"
+		return "next: free in at most " + span(e.Holding.Remaining) + ", unless its owner renews it, or another proxy that has a SESSION with it; at once when it is unlocked"
 	case len(e.Readers) > 0:
 		return "next: others may read it or take a permit that is left, unless a writer waits; free for a writer in at most " + span(e.Readers[0].Remaining) + ", unless a lease is renewed"
 	case e.freeIn() > 0:

@@ -41,7 +41,9 @@ func TestExplain(t *testing.T) {
 	fullFree[0].Owner, fullFree[1].Owner = "", ""
 	has := locks.Holding{Key: locks.Key{Name: "job"}, Owner: "me", Fence: 7, Holds: 2, Remaining: 27900 * time.Millisecond, Held: 125 * time.Second, Info: "nightly", Votes: 2}
 	kept := has
-	kept.Session = true
+	kept.Session, kept.Client = true, "h:7"
+	there := has
+	there.DB = 3
 	hidden := func(string) string { return "" }
 	const hiddenReader = "an owner whom only admin users may see"
 	readers := []locks.ReadBy{{Owner: "r1", Remaining: 9 * time.Second}, {Owner: "r2", Remaining: 900 * time.Millisecond}}
@@ -60,15 +62,19 @@ func TestExplain(t *testing.T) {
 			"job is held 2 times by me, fence 7, for 2m5s; 2 nodes agree|its holds: taken 2m5s ago, 900ms left; taken 2s ago, 28s left|its info: nightly|2 of 3 nodes vote, 2 must agree:|" +
 				"  n1: held by me, fence 7, 27.9s left|  n2: held by me, fence 7, 28s left, put back by a renewal|" +
 				"  n3: does not vote for another 41s: it may have forgotten leases that still run|" +
-				"next: free in at most 27.9s, unless its owner renews it; at once when it is unlocked"},
+				"next: free in at most 27.9s, unless its owner renews it, or another proxy that has a SESSION with it; at once when it is unlocked"},
 		{"held, and a node copies", explanation{Inspection: locks.Inspection{Nodes: copies, Need: 2, Held: true, Holding: has}},
-			"  n3: does not vote: it may have forgotten leases that still run, and first has to know what a majority of the others hold; it votes in seconds if these do, else in 41s|next: free in at most 27.9s, unless its owner renews it; at once when it is unlocked"},
+			"  n3: does not vote: it may have forgotten leases that still run, and first has to know what a majority of the others hold; it votes in seconds if these do, else in 41s|next: free in at most 27.9s, unless its owner renews it, or another proxy that has a SESSION with it; at once when it is unlocked"},
 		{"in doubt", explanation{Inspection: locks.Inspection{Nodes: doubts, Need: 2, Holding: locks.Holding{Key: locks.Key{Name: "job"}}}, noQuorum: true},
 			"1 of 3 nodes vote, 2 must agree:|  n3: does not vote: forgot|next: NOQUORUM until 1 more node votes; enough vote about this name when it has been unlocked or taken away by FORCE, or in 39m0s"},
 		{"held by somebody", explanation{Inspection: locks.Inspection{Nodes: held, Need: 2, Held: true, Holding: has}, visible: hidden},
 			"job is held 2 times by an owner whom only admin users may see, fence 7, for 2m5s; 2 nodes agree|  n1: held by an owner whom only admin users may see, fence 7, 27.9s left"},
 		{"renewed", explanation{Inspection: locks.Inspection{Nodes: held, Need: 2, Held: true, Holding: kept}},
+			"next: this proxy renews it while its client at h:7 is connected; CLIENT KILL ADDR h:7 frees what that has"},
+		{"renewed for somebody", explanation{Inspection: locks.Inspection{Nodes: held, Need: 2, Held: true, Holding: kept}, visible: hidden},
 			"next: this proxy renews it while its client is connected"},
+		{"in another database", explanation{Inspection: locks.Inspection{Nodes: held, Need: 2, Held: true, Holding: there}},
+			"job of database 3 is held 2 times by me, fence 7, for 2m5s; 2 nodes agree"},
 		{"split", explanation{Inspection: locks.Inspection{Nodes: split, Need: 2, Holding: locks.Holding{Key: locks.Key{Name: "job"}}}},
 			"job is not held: some nodes name an owner, but no majority does|  n2: held by you, fence 8, 400ms left|next: those who tried take back what they have got; free in at most 3s"},
 		{"no quorum", explanation{Inspection: locks.Inspection{Nodes: short, Need: 2, Holding: locks.Holding{Key: locks.Key{Name: "job"}}}, noQuorum: true},

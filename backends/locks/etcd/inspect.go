@@ -78,7 +78,7 @@ func (s *Store) holding(k locks.Key, v *view) locks.Holding {
 		Info: string(v.rec.Info), Open: v.rec.Open, Waiters: s.host.Lines.Len(k.Whole()), Votes: s.need(),
 	}
 	h.Waited, h.Here = s.memory.made(k, v.fence)
-	h.Session = s.host.Keepalive.Keeps(locks.Holder{Key: k, Owner: h.Owner}, v.fence)
+	h.Client, h.Session = s.host.Keepalive.KeptFor(locks.Holder{Key: k, Owner: h.Owner}, v.fence)
 	if up := s.Stats().Voting; up > h.Votes {
 		h.Votes = up
 	}

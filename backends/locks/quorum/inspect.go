@@ -86,7 +86,7 @@ func (s *Store) holding(votes []voters.Vote, k locks.Key) (locks.Holding, tally.
 	its := func(v *voters.Vote) bool { return v.Kind == voters.Yes && v.Owner == owner }
 	h.Owner, h.Votes, h.Fence = owner, n, fence
 	h.Open = s.openness(votes, owner, fence) == isWithoutEnd
-	h.Session = s.host.Keepalive.Keeps(locks.Holder{Key: k, Owner: owner}, h.Fence)
+	h.Client, h.Session = s.host.Keepalive.KeptFor(locks.Holder{Key: k, Owner: owner}, h.Fence)
 	h.Waited, h.Here = s.grants.waited(locks.Holder{Key: k, Owner: owner}, h.Fence)
 	h.Remaining = tally.QthRest(votes, min(n, s.set.Quorum), its)
 	h.Holds = tally.Qth(votes, min(n, s.set.Quorum), its, func(v *voters.Vote) int { return holdid.Count(v.Read.Live()) })
