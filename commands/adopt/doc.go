@@ -11,6 +11,20 @@
 // a client stores does not identify it: for each grant of a string's lock the proxy makes a new owner, which carries
 // the value. So clients that all store the same value exclude each other as well.
 //
-// The one goroutine it starts asks the lock nodes while the upstream is asked for the key, and ends before the
-// call does. An Adoption is safe for concurrent use.
+// It starts goroutines only while it decides a call, and waits for them: one asks the upstream for the key of a lock that
+// the lock nodes are asked for (guard.go), and up to 16 decide the parts of a script on several locks (turns.Each). An
+// Adoption is safe for concurrent use.
+//
+// Its files:
+//
+//	a Call is made      adopt (New, Call: of which sort it is), keys (which arguments may be locks), classes (of scripts),
+//	                    plain (a command on one lock), onelock (a script on one lock)
+//	 and also decided   several (a command with several keys), batch (a script that extends several hashes), renewals (one
+//	                    that extends several read/write locks), fence (GET of a fence key), flush (FLUSHDB, FLUSHALL)
+//	a Call is decided   adopt (Decide: try until it fits), take, reenter (hashes), replace (by another value), shares
+//	                    (read/write locks), split (no majority, or no try fitted), guard (not if the upstream has the key)
+//	mode=both           both (first the upstream, then the nodes), over (of locks that only the upstream has), copy (the
+//	                    upstream's copy of a grant), divergence (upstream and nodes differ)
+//	answers are shared  flight (by concurrent calls), burst (by commands that a client has sent together)
+//	MULTI               transaction (WATCH, the queue, EXEC as one call)
 package adopt
