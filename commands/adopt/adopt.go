@@ -140,6 +140,20 @@ type Call struct {
 //lint:ignore ST1005 Redis ends this sentence with a full stop
 var errNoScript = errors.New("NOSCRIPT No matching script. Please use EVAL.")
 
+// Call makes a call of a command, whose keys are those in the command table. It returns nil for a command that concerns no
+// lock. The error is a *RefusedError, or one for the client.
+func (a *Adoption) Call(c Connection, args [][]byte, keys Keys) (*Call, error) {
+	call, err := a.call(c, args, keys)
+	if err == nil && call != nil {
+		err = a.accept(call)
+	}
+	if err != nil {
+		a.noteRefusal(c, err)
+		return nil, err
+	}
+	return call, nil
+}
+
 func (a *Adoption) call(c Connection, args [][]byte, keys Keys) (*Call, error) {
 	words := make([]string, len(args))
 	for i, arg := range args {
@@ -175,53 +189,6 @@ func (a *Adoption) call(c Connection, args [][]byte, keys Keys) (*Call, error) {
 		return refused(NotForLocks, name+" of a lock")
 	}
 	return a.plain(c, p, name, words)
-}
-
-func (a *Adoption) script(c Connection, name string, words []string) (*Call, error) {
-	n, isInt := 0, false
-	if len(words) > 2 {
-		n, isInt = count(words[2])
-	}
-	if !isInt || n > len(words)-3 {
-		return nil, nil // the upstream says what is wrong with it
-	}
-	var first *Pattern
-	var lock string
-	for _, w := range words[3:] {
-		if p := a.patternOf(c.Database(), w); p != nil {
-			first, lock = p, w
-			break
-		}
-	}
-	if first == nil {
-		if first = a.inText(c.Database(), [][]byte{[]byte(name), []byte(words[1]), nil}); first == nil {
-			return nil, nil
-		}
-		lock = first.Glob
-	}
-	var s *idiom.Script
-	if strings.HasPrefix(name, "EVALSHA") {
-		if s = a.scripts.Find(words[1]); s == nil {
-			return nil, errNoScript
-		}
-	} else {
-		s = a.scripts.Know(words[1])
-	}
-	if a.knownBatch(s, n, len(words)-3-n) {
-		if call, err := a.batch(c, s, words, n); call != nil || err != nil {
-			return call, err
-		}
-	}
-	call, err := a.oneLock(c, s, words, n, first, lock)
-	if err != nil && n > 1 {
-		if call, err := a.batch(c, s, words, n); call != nil || err != nil {
-			return call, err
-		}
-		if call := a.renewalsOf(c, s, words, n); call != nil {
-			return call, nil
-		}
-	}
-	return call, err
 }
 
 // ruleOf is what the pattern of a call allows.
@@ -317,6 +284,21 @@ var errLate = errors.New("NOQUORUM the lease was over before the upstream had an
 
 // tries is how often a call is tried before it fails, if the lock has changed each time meanwhile.
 const tries = 5
+
+// Decide decides a call. Errors are a *RefusedError, a *locks.QuorumError, and those of the connection and of ctx.
+func (a *Adoption) Decide(ctx context.Context, conn Connection, c *Call) (Result, error) {
+	began := time.Now()
+	result, err := a.decide(ctx, conn, c)
+	if result.Changed() || c.pattern.Mode == Both {
+		result.Burst = Burst{}
+	}
+	a.counters.end(c.class, result.did, err)
+	if err == nil {
+		a.counters.observe(c.class, result.did, time.Since(began))
+	}
+	a.logRefusal(conn, err)
+	return result, err
+}
 
 func (a *Adoption) decide(ctx context.Context, conn Connection, c *Call) (Result, error) {
 	switch {

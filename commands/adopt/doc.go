@@ -17,8 +17,8 @@
 //
 // Its files:
 //
-//	a Call is made      adopt (New, Call: of which sort it is), keys (which arguments may be locks), classes (of scripts),
-//	                    plain (a command on one lock), onelock (a script on one lock)
+//	a Call is made      adopt (New, Call), keys (which arguments may be locks), plain (a command on one lock), script (of
+//	                    which sort a script is; one on one lock), classes (of scripts, remembered)
 //	 and also decided   several (a command with several keys), batch (a script that extends several hashes), renewals (one
 //	                    that extends several read/write locks), fence (GET of a fence key), flush (FLUSHDB, FLUSHALL)
 //	a Call is decided   adopt (Decide: try until it fits), take, reenter (hashes), replace (by another value), shares

@@ -1,7 +1,6 @@
 package adopt
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"sync/atomic"
@@ -98,41 +97,12 @@ func (c *counters) observe(class idiom.Class, did idiom.Do, took time.Duration) 
 	c.took[operation].Observe(took)
 }
 
-// Call makes a call of a command, whose keys are those in the command table. It returns nil for a command that concerns no
-// lock. The error is a *RefusedError, or one for the client.
-func (a *Adoption) Call(c Connection, args [][]byte, keys Keys) (*Call, error) {
-	call, err := a.call(c, args, keys)
-	if err == nil && call != nil {
-		err = a.accept(call)
-	}
-	if err != nil {
-		a.noteRefusal(c, err)
-		return nil, err
-	}
-	return call, nil
-}
-
 // noteRefusal counts and logs err if it is a refusal of a call that is not decided.
 func (a *Adoption) noteRefusal(c Connection, err error) {
 	if refusal := (*RefusedError)(nil); errors.As(err, &refusal) {
 		a.counters.end(refusal.Class, idiom.Nothing, err)
 		a.logRefusal(c, err)
 	}
-}
-
-// Decide decides a call. Errors are a *RefusedError, a *locks.QuorumError, and those of the connection and of ctx.
-func (a *Adoption) Decide(ctx context.Context, conn Connection, c *Call) (Result, error) {
-	began := time.Now()
-	result, err := a.decide(ctx, conn, c)
-	if result.Changed() || c.pattern.Mode == Both {
-		result.Burst = Burst{}
-	}
-	a.counters.end(c.class, result.did, err)
-	if err == nil {
-		a.counters.observe(c.class, result.did, time.Since(began))
-	}
-	a.logRefusal(conn, err)
-	return result, err
 }
 
 // Report implements metrics.Reporter. A nil Adoption has none.

@@ -6,6 +6,53 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
+func (a *Adoption) script(c Connection, name string, words []string) (*Call, error) {
+	n, isInt := 0, false
+	if len(words) > 2 {
+		n, isInt = count(words[2])
+	}
+	if !isInt || n > len(words)-3 {
+		return nil, nil // the upstream says what is wrong with it
+	}
+	var first *Pattern
+	var lock string
+	for _, w := range words[3:] {
+		if p := a.patternOf(c.Database(), w); p != nil {
+			first, lock = p, w
+			break
+		}
+	}
+	if first == nil {
+		if first = a.inText(c.Database(), [][]byte{[]byte(name), []byte(words[1]), nil}); first == nil {
+			return nil, nil
+		}
+		lock = first.Glob
+	}
+	var s *idiom.Script
+	if strings.HasPrefix(name, "EVALSHA") {
+		if s = a.scripts.Find(words[1]); s == nil {
+			return nil, errNoScript
+		}
+	} else {
+		s = a.scripts.Know(words[1])
+	}
+	if a.knownBatch(s, n, len(words)-3-n) {
+		if call, err := a.batch(c, s, words, n); call != nil || err != nil {
+			return call, err
+		}
+	}
+	call, err := a.oneLock(c, s, words, n, first, lock)
+	if err != nil && n > 1 {
+		if call, err := a.batch(c, s, words, n); call != nil || err != nil {
+			return call, err
+		}
+		if call := a.renewalsOf(c, s, words, n); call != nil {
+			return call, nil
+		}
+	}
+	return call, err
+}
+
 // oneLock makes a call of a script that uses one lock; nil: it uses none. lock is the first argument that may be its key,
 // and first the pattern of that.
 func (a *Adoption) oneLock(c Connection, s *idiom.Script, words []string, n int, first *Pattern, lock string) (*Call, error) {
