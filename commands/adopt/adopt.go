@@ -143,7 +143,7 @@ var errNoScript = errors.New("NOSCRIPT No matching script. Please use EVAL.")
 // Call makes a call of a command, whose keys are those in the command table. It returns nil for a command that concerns no
 // lock. The error is a *RefusedError, or one for the client.
 func (a *Adoption) Call(c Connection, args [][]byte, keys Keys) (*Call, error) {
-	call, err := a.call(c, args, keys)
+	call, err := a.newCall(c, args, keys)
 	if err == nil && call != nil {
 		err = a.accept(call)
 	}
@@ -154,7 +154,8 @@ func (a *Adoption) Call(c Connection, args [][]byte, keys Keys) (*Call, error) {
 	return call, nil
 }
 
-func (a *Adoption) call(c Connection, args [][]byte, keys Keys) (*Call, error) {
+// newCall is Call, but leaves it open whether the pattern allows the call, and a refusal unnoted.
+func (a *Adoption) newCall(c Connection, args [][]byte, keys Keys) (*Call, error) {
 	words := make([]string, len(args))
 	for i, arg := range args {
 		words[i] = string(arg)
@@ -162,13 +163,13 @@ func (a *Adoption) call(c Connection, args [][]byte, keys Keys) (*Call, error) {
 	name := strings.ToUpper(words[0])
 	switch name {
 	case "EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO":
-		return a.script(c, name, words)
+		return a.newScriptCall(c, name, words)
 	}
 	key, p := a.lock(c.Database(), args, keys)
 	if a.mayFlush(args) && p != nil {
 		return &Call{command: name, pattern: p, class: idiom.ForceRelease, rest: words, flushes: true}, nil
 	}
-	if call, p, err := a.onFence(c, name, words, keys); p != nil {
+	if call, p, err := a.newFenceCall(c, name, words, keys); p != nil {
 		return call, err
 	}
 	refused := func(reason Reason, why string) (*Call, error) {
@@ -180,7 +181,7 @@ func (a *Adoption) call(c Connection, args [][]byte, keys Keys) (*Call, error) {
 	case !keys.Known:
 		return refused(NotForLocks, "which of its arguments are keys is not known")
 	case several && join.Replies[name] != nil:
-		return a.several(c, name, words)
+		return a.newMultiKeyCall(c, name, words)
 	case several:
 		return refused(OtherKeys, "it has other keys as well")
 	case a.opt.Dialect().Lacks(name): // the upstream says so
@@ -188,7 +189,7 @@ func (a *Adoption) call(c Connection, args [][]byte, keys Keys) (*Call, error) {
 	case len(keys.At) == 0 || keys.At[0] != 1:
 		return refused(NotForLocks, name+" of a lock")
 	}
-	return a.plain(c, p, name, words)
+	return a.newPlainCall(c, p, name, words)
 }
 
 // ruleOf is what the pattern of a call allows.

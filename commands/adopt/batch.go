@@ -14,10 +14,10 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/turns"
 )
 
-// batch makes a call of a script that renews several locks independently of each other: a part for each lock, and the same
-// script for the keys that the upstream has (no locks, or locks in mode both). It returns nil if the script is of another
-// kind.
-func (a *Adoption) batch(c Connection, s *idiom.Script, words []string, n int) (*Call, error) {
+// newBatchCall makes a call of a script that renews several locks independently of each other: a part for each lock, and the
+// same script for the keys that the upstream has (no locks, or locks in mode both). It returns nil if the script is of
+// another kind.
+func (a *Adoption) newBatchCall(c Connection, s *idiom.Script, words []string, n int) (*Call, error) {
 	keys, args := words[3:3+n], words[3+n:]
 	name := strings.ToUpper(words[0])
 	dialect := a.opt.Dialect()

@@ -29,8 +29,8 @@ func (a *Adoption) fences(db int) idiom.FenceKey {
 	}
 }
 
-// onFence makes a call of GET of a fence key, and refuses any other command with one. p is nil if there is none.
-func (a *Adoption) onFence(c Connection, name string, words []string, keys Keys) (call *Call, p *Pattern, err error) {
+// newFenceCall makes a call of GET of a fence key, and refuses any other command with one. p is nil if there is none.
+func (a *Adoption) newFenceCall(c Connection, name string, words []string, keys Keys) (call *Call, p *Pattern, err error) {
 	key, lock := "", ""
 	for _, at := range keys.At {
 		if lock, p = a.fenceOf(c.Database(), words[at]); p != nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
-// plain makes a call of a command whose first argument is its only key, and a lock.
-func (a *Adoption) plain(c Connection, p *Pattern, name string, words []string) (*Call, error) {
+// newPlainCall makes a call of a command whose first argument is its only key, and a lock.
+func (a *Adoption) newPlainCall(c Connection, p *Pattern, name string, words []string) (*Call, error) {
 	call, class, err := a.rule(p).Plain(words, c.Protocol())
 	if err != nil {
 		return nil, &RefusedError{Command: name, Key: words[1], Why: err.Error(), Pattern: p.Glob, Reason: NotForLocks}
@@ -23,7 +23,8 @@ func (a *Adoption) plain(c Connection, p *Pattern, name string, words []string) 
 	return made, nil
 }
 
-// run is Run, but uses the outcome that plain has found if that was in the same millisecond: commands know no shorter time.
+// run is Run, but uses the outcome that newPlainCall has found if that was in the same millisecond: commands know no shorter
+// time.
 func (c *Call) run(state idiom.State, now time.Time) (idiom.Outcome, error) {
 	if state.Kind == idiom.Absent && c.absentAt == now.UnixMilli() {
 		return c.absent, nil

@@ -9,9 +9,9 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/turns"
 )
 
-// renewalsOf makes a call of a script that extends several read/write locks, or what several threads have of one; nil: it is
-// another one. Keys that the upstream has are extended there by the same script, which finds nothing of the others.
-func (a *Adoption) renewalsOf(c Connection, s *idiom.Script, words []string, n int) *Call {
+// newRenewalsCall makes a call of a script that extends several read/write locks, or what several threads have of one; nil:
+// it is another one. Keys that the upstream has are extended there by the same script, which finds nothing of the others.
+func (a *Adoption) newRenewalsCall(c Connection, s *idiom.Script, words []string, n int) *Call {
 	r, err := s.Renewals(a.opt.Dialect(), words[3:3+n], words[3+n:], c.Protocol())
 	if err != nil {
 		return nil

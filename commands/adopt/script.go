@@ -6,10 +6,11 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
-func (a *Adoption) script(c Connection, name string, words []string) (*Call, error) {
+// newScriptCall makes a call of a script; nil: it concerns no lock, or is malformed.
+func (a *Adoption) newScriptCall(c Connection, name string, words []string) (*Call, error) {
 	n, isInt := 0, false
 	if len(words) > 2 {
-		n, isInt = count(words[2])
+		n, isInt = parseCount(words[2])
 	}
 	if !isInt || n > len(words)-3 {
 		return nil, nil // the upstream says what is wrong with it
@@ -37,25 +38,25 @@ func (a *Adoption) script(c Connection, name string, words []string) (*Call, err
 		s = a.scripts.Know(words[1])
 	}
 	if a.knownBatch(s, n, len(words)-3-n) {
-		if call, err := a.batch(c, s, words, n); call != nil || err != nil {
+		if call, err := a.newBatchCall(c, s, words, n); call != nil || err != nil {
 			return call, err
 		}
 	}
-	call, err := a.oneLock(c, s, words, n, first, lock)
+	call, err := a.newOneLockCall(c, s, words, n, first, lock)
 	if err != nil && n > 1 {
-		if call, err := a.batch(c, s, words, n); call != nil || err != nil {
+		if call, err := a.newBatchCall(c, s, words, n); call != nil || err != nil {
 			return call, err
 		}
-		if call := a.renewalsOf(c, s, words, n); call != nil {
+		if call := a.newRenewalsCall(c, s, words, n); call != nil {
 			return call, nil
 		}
 	}
 	return call, err
 }
 
-// oneLock makes a call of a script that uses one lock; nil: it uses none. lock is the first argument that may be its key,
-// and first the pattern of that.
-func (a *Adoption) oneLock(c Connection, s *idiom.Script, words []string, n int, first *Pattern, lock string) (*Call, error) {
+// newOneLockCall makes a call of a script that uses one lock; nil: it uses none. lock is the first argument that may be its
+// key, and first the pattern of that.
+func (a *Adoption) newOneLockCall(c Connection, s *idiom.Script, words []string, n int, first *Pattern, lock string) (*Call, error) {
 	name, keys, args := strings.ToUpper(words[0]), words[3:3+n], words[3+n:]
 	adopted := func(key string) bool { return a.pattern(c.Database(), key) != nil }
 	call, err := s.CallFenced(keys, args, c.Protocol(), strings.HasSuffix(name, "_RO"), adopted, a.fences(c.Database()))
@@ -75,7 +76,8 @@ func (a *Adoption) oneLock(c Connection, s *idiom.Script, words []string, n int,
 	return made, nil
 }
 
-func count(s string) (int, bool) {
+// parseCount parses a number of keys; false: it is none.
+func parseCount(s string) (int, bool) {
 	n := 0
 	for _, c := range s {
 		if c < '0' || c > '9' || n > 1<<20 {

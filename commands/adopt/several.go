@@ -10,9 +10,9 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/join"
 )
 
-// several makes a call of a command with several keys, of which some are locks: a part for each of these, and the
+// newMultiKeyCall makes a call of a command with several keys, of which some are locks: a part for each of these, and the
 // rest for the upstream.
-func (a *Adoption) several(c Connection, name string, words []string) (*Call, error) {
+func (a *Adoption) newMultiKeyCall(c Connection, name string, words []string) (*Call, error) {
 	all := &Call{command: name, rest: words[:1:1]}
 	for i, key := range words[1:] {
 		p := a.pattern(c.Database(), key)
@@ -20,7 +20,7 @@ func (a *Adoption) several(c Connection, name string, words []string) (*Call, er
 			all.rest, all.places = append(all.rest, key), append(all.places, i)
 			continue
 		}
-		part, err := a.plain(c, p, name, []string{words[0], key})
+		part, err := a.newPlainCall(c, p, name, []string{words[0], key})
 		if err != nil {
 			return nil, err
 		}

@@ -106,7 +106,7 @@ type Beside struct {
 // Queue keeps a command for EXEC. queued is false, without an error, if the command concerns no lock. An error is the reply
 // to the client, and aborts the transaction.
 func (a *Adoption) Queue(conn Connection, t *Transaction, args [][]byte, keys Keys, b Beside) (queued bool, err error) {
-	call, err := a.call(conn, args, keys)
+	call, err := a.newCall(conn, args, keys)
 	if err != nil {
 		a.noteRefusal(conn, err)
 		return false, err
