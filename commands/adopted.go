@@ -57,7 +57,7 @@ func (s *Session) keysOf(args [][]byte) (keys adopt.Keys) {
 // runAdopted runs a command that may be on the key of an adopted lock. One that is not is run as usual.
 func (s *Session) runAdopted(ctx context.Context, q request) {
 	if s.mode == onPassthrough && s.tx.In { // the upstream refuses it, and aborts the EXEC
-		s.d.opt.Observer.Note(&s.peer, observe.InMulti, s.id.DB, s.id.Proto, q.args, nil, adopt.Op{})
+		s.d.opt.Observer.Note(&s.observed, observe.InMulti, s.id.DB, s.id.Proto, q.args, nil, adopt.Op{})
 		s.pass.replyMode.Note(q.args, true)
 		s.enqueue(resp.AppendCommand(nil, append([][]byte{[]byte("LOCKPROXY.ADOPTREFUSED")}, q.args...)...))
 		return

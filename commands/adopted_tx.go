@@ -15,7 +15,7 @@ func (s *Session) watchLock(ctx context.Context, q request) {
 		return
 	}
 	reply := []byte("+OK\r\n")
-	if err := s.d.opt.Adoption.Watch(ctx, adoptedConn{s}, &s.locked, q.args, s.keysOf(q.args)); err != nil {
+	if err := s.d.opt.Adoption.Watch(ctx, adoptedConn{s}, &s.adoptedTx, q.args, s.keysOf(q.args)); err != nil {
 		reply = appendAdoptErr(err)
 	}
 	s.burst = adopt.Burst{}
@@ -25,7 +25,7 @@ func (s *Session) watchLock(ctx context.Context, q request) {
 // noteUnwatch forgets the lock that the client watches if a command outside of a transaction says so.
 func (s *Session) noteUnwatch(q request) {
 	if !s.tx.In && mayUnwatch(q.row, q.args) && q.row.Has(table.Unwatches) == (len(q.args) == 1) {
-		s.locked.Forget()
+		s.adoptedTx.Forget()
 	}
 }
 
@@ -36,7 +36,7 @@ func besideLock(c *command) bool {
 
 // refuseBesideLock refuses a command that is about no lock in a transaction with one.
 func (s *Session) refuseBesideLock(q request) []byte {
-	return appendAdoptErr(s.d.opt.Adoption.RefusedBeside(adoptedConn{s}, &s.locked, q.args))
+	return appendAdoptErr(s.d.opt.Adoption.RefusedBeside(adoptedConn{s}, &s.adoptedTx, q.args))
 }
 
 // queueAdopted is the runInTx of a command on the key of an adopted lock. If it refuses the command, the upstream aborts
@@ -51,14 +51,14 @@ func (s *Session) queueAdopted(ctx context.Context, q request) bool {
 		return true
 	}
 	beside := adopt.Beside{Queued: s.tx.Len() > 0, Watched: s.watching, Tracked: s.mayTrack}
-	queued, err := s.d.opt.Adoption.Queue(adoptedConn{s}, &s.locked, q.args, s.keysOf(q.args), beside)
+	queued, err := s.d.opt.Adoption.Queue(adoptedConn{s}, &s.adoptedTx, q.args, s.keysOf(q.args), beside)
 	switch {
 	case err != nil:
 		reply := appendAdoptErr(err)
-		s.d.opt.Observer.Note(&s.peer, observe.Decided, s.id.DB, s.id.Proto, q.args, reply, adopt.Op{})
+		s.d.opt.Observer.Note(&s.observed, observe.Decided, s.id.DB, s.id.Proto, q.args, reply, adopt.Op{})
 		return s.refuseQueued(string(reply))
 	case queued:
-		s.d.opt.Observer.Note(&s.peer, observe.InMulti, s.id.DB, s.id.Proto, q.args, nil, adopt.Op{})
+		s.d.opt.Observer.Note(&s.observed, observe.InMulti, s.id.DB, s.id.Proto, q.args, nil, adopt.Op{})
 		return s.reply("+QUEUED\r\n")
 	}
 	if q.row = s.plainRow(q.args); q.row == nil {
@@ -78,7 +78,7 @@ func (s *Session) endAdoptedTx(ctx context.Context, q request) bool {
 	case s.idle(ctx) != nil:
 		return true
 	}
-	s.d.opt.Observer.Note(&s.peer, observe.InMulti, s.id.DB, s.id.Proto, q.args, nil, adopt.Op{})
+	s.d.opt.Observer.Note(&s.observed, observe.InMulti, s.id.DB, s.id.Proto, q.args, nil, adopt.Op{})
 	ended := s.tx.End(s.watching)
 	s.watching = false
 	s.txNode.Ended()
@@ -92,8 +92,8 @@ func (s *Session) endAdoptedTx(ctx context.Context, q request) bool {
 	if s.backToShared(); s.tx.In { // the client may not end it
 		return s.reply(string(reply))
 	}
-	t := s.locked
-	s.locked.Forget()
+	t := s.adoptedTx
+	s.adoptedTx.Forget()
 	if !exec || string(reply) != "*0\r\n" {
 		return s.reply(string(reply))
 	}

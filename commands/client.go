@@ -44,7 +44,7 @@ func (c clientSession) Kill()                    { c.s.disconnect(clients.WhyKil
 func (s *Session) publishInfo() {
 	queued := -1
 	if s.tx.In {
-		queued = s.tx.Len() + s.locked.Len()
+		queued = s.tx.Len() + s.adoptedTx.Len()
 	}
 	s.client.Ran(s.shown.command, queued)
 	s.shown.command = nil

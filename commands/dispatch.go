@@ -16,7 +16,7 @@ import (
 func (s *Session) Try(raw []byte, args [][]byte) bool {
 	c := s.row(args)
 	s.tally.Came()
-	s.tap, s.observed = nil, false
+	s.tap, s.observedLast = nil, false
 	return c != nil && s.try(request{c, raw, args})
 }
 
@@ -29,7 +29,7 @@ func (s *Session) try(q request) bool {
 		s.disconnectHTTP()
 		return true
 	}
-	if s.locked.Watches() {
+	if s.adoptedTx.Watches() {
 		s.noteUnwatch(q)
 	}
 	if s.blockedInCluster() || s.mode == onShared && s.needsPinned() && !s.tryPin() {

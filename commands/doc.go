@@ -37,6 +37,10 @@
 // and decided by package locks; a LOCK that waits is Pending and holds up nothing but what
 // the client has sent behind it.
 //
+// A command that may be on the key of an adopted lock gets adoptedRow in place of its own row
+// (adopted.go; in transactions adopted_tx.go): package adopt decides it, with the lock nodes.
+// If it turns out to be on no such key, its own row runs it after all.
+//
 // A Session's methods are called by one goroutine at a time, unless they say otherwise;
 // a [Dispatcher] is safe for concurrent use. No goroutine is started here but those of
 // the redirector of a session, which End waits for.

@@ -259,7 +259,7 @@ func (s *Session) reset(ctx context.Context, q request) {
 	s.returnShared()
 	s.name, s.id = nil, s.up.DefaultIdentity()
 	s.watching, s.pinnedForLife, s.pass = false, false, passthrough{}
-	s.locked.Forget()
+	s.adoptedTx.Forget()
 	s.client.Unreference()
 	if s.router != nil {
 		s.router.ForgetTracking()

@@ -8,10 +8,10 @@ import (
 
 // observe tells the Observer of a command that is about to be sent, once.
 func (s *Session) observe(q request) {
-	if s.observed || q.row.Has(table.LockVerb) {
+	if s.observedLast || q.row.Has(table.LockVerb) {
 		return
 	}
-	s.observed = true
+	s.observedLast = true
 	where := observe.Plain
 	switch {
 	case s.tx.In:
@@ -19,7 +19,7 @@ func (s *Session) observe(q request) {
 	case s.mode == onPassthrough:
 		where = observe.Uncounted
 	}
-	s.tap = s.d.watch.Command(&s.peer, where, s.id.DB, s.id.Proto, q.args)
+	s.tap = s.d.watch.Command(&s.observed, where, s.id.DB, s.id.Proto, q.args)
 }
 
 // enqueueTapped is enqueue of a command whose reply is observed.
@@ -37,5 +37,5 @@ func (cs *conns) enqueueTapped(raw []byte) {
 // replyAdopted answers a command on the key of an adopted lock, and tells the Observer that it did did.
 func (s *Session) replyAdopted(q request, reply []byte, did adopt.Op) {
 	s.replies.Local(reply)
-	s.d.opt.Observer.Note(&s.peer, observe.Decided, s.id.DB, s.id.Proto, q.args, reply, did)
+	s.d.opt.Observer.Note(&s.observed, observe.Decided, s.id.DB, s.id.Proto, q.args, reply, did)
 }

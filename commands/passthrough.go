@@ -153,7 +153,7 @@ func (s *Session) startPassthrough(ctx context.Context, q request) {
 	if !s.pin(ctx) {
 		return
 	}
-	if s.locked.Watches() { // MULTI would ignore the watched lock there
+	if s.adoptedTx.Watches() { // MULTI would ignore the watched lock there
 		s.replies.Local(s.refuseBesideLock(q))
 		return
 	}

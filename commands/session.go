@@ -105,15 +105,15 @@ type Session struct {
 	locks lockcmd.Client
 	feed  pubsub.Feed // its subscriptions, and a MONITOR, in a Cluster
 
-	library  clients.Library
-	peer     observe.Client // what the Observer knows of it
-	observed bool           // the Observer has been told of the last command
-	shown    unshown
-	tally    stats.Tally
-	closing  bool // QUIT came, or what breaks the protocol: no more input
-	end      clients.End
-	burst    adopt.Burst
-	locked   adopt.Transaction // with an adopted lock
+	library      clients.Library
+	observed     observe.Client // what the Observer knows of it
+	observedLast bool           // the Observer has been told of the last command
+	shown        unshown
+	tally        stats.Tally
+	closing      bool // QUIT came, or what breaks the protocol: no more input
+	end          clients.End
+	burst        adopt.Burst
+	adoptedTx    adopt.Transaction // with an adopted lock
 }
 
 // unshown is what CLIENT LIST does not show of a session yet.
@@ -129,7 +129,7 @@ func (s *Session) Why() string { return s.end.Why().String() }
 // shows the session until End.
 func (d *Dispatcher) NewSession(present context.Context, out relay.Output, who Peer) *Session {
 	s := &Session{
-		d: d, out: out, peer: observe.Client{ID: who.ID},
+		d: d, out: out, observed: observe.Client{ID: who.ID},
 		conns: conns{
 			up: d.opt.Upstream, clientCtx: present, hint: d.opt.Upstream.Hint(),
 			id: d.opt.Upstream.DefaultIdentity(),
@@ -268,7 +268,7 @@ func (s *Session) awaitLastReplies() {
 // their leases end.
 func (s *Session) End() {
 	s.EndLocks()
-	s.peer.Close()
+	s.observed.Close()
 	if s.clientCtx.Err() != nil {
 		s.replies.ClientLeft()
 	}

@@ -69,7 +69,7 @@ func (s *Session) tryEnd(q request) bool {
 // endTx sends EXEC or DISCARD on the pinned connection; false: it is for runEndTx.
 func (s *Session) endTx(q request) bool {
 	exec := resp.Is(q.args[0], "EXEC")
-	if s.locked.Active() || exec && s.tx.HasMessages() {
+	if s.adoptedTx.Active() || exec && s.tx.HasMessages() {
 		return false
 	}
 	if len(q.args) > 1 && !exec {
@@ -90,7 +90,7 @@ func (s *Session) endTx(q request) bool {
 // runEndTx is the runInTx of EXEC and DISCARD; false: they need not wait.
 func (s *Session) runEndTx(ctx context.Context, q request) bool {
 	switch {
-	case s.locked.Active():
+	case s.adoptedTx.Active():
 		return s.endAdoptedTx(ctx, q)
 	case resp.Is(q.args[0], "EXEC") && s.tx.HasMessages():
 		s.execMessages(ctx, q)
@@ -168,7 +168,7 @@ func (t inTx) send(q request) bool {
 	if s.tx.Unsure && q.row.Has(table.ChangesClient) { // if MULTI was refused it takes effect now
 		return false
 	}
-	if s.locked.Active() && !besideLock(q.row) {
+	if s.adoptedTx.Active() && !besideLock(q.row) {
 		return s.refuseQueued(string(s.refuseBesideLock(q)))
 	}
 	if s.inCluster() && !q.row.Has(table.SessionOnly) {
