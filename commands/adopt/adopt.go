@@ -365,7 +365,9 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 			if out, err = a.repeated(ctx, c, key, out); err != nil {
 				return Result{}, err
 			}
-			return Result{Reply: out.Reply, told: len(out.Signals) > 0, at: g, Burst: burst.next(on.rests)}, a.signal(ctx, conn, c.signalsOf(&out))
+			result := Result{Reply: out.Reply, told: len(out.Signals) > 0, at: g, Burst: burst.next(on.rests)}
+			a.signal(ctx, conn, c.signalsOf(&out))
+			return result, nil
 		}
 		if out.Op.Do == idiom.Replace && !inTurn {
 			if err := a.mayReplace(c); err != nil {
@@ -392,7 +394,8 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 			if out.Op.Do == idiom.Release {
 				a.flights.hurry(key)
 			}
-			return Result{Reply: out.Reply, Taken: grant, did: out.Op.Do, op: out.Op}, a.signal(ctx, conn, c.signalsOf(&out))
+			a.signal(ctx, conn, c.signalsOf(&out))
+			return Result{Reply: out.Reply, Taken: grant, did: out.Op.Do, op: out.Op}, nil
 		case err != nil:
 			return Result{Burst: burst.failed(on.rests, err)}, err
 		}

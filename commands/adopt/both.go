@@ -245,7 +245,8 @@ func (a *Adoption) decideAlone(ctx context.Context, conn Connection, c *Call, re
 		return Result{Reply: reply}, nil
 	}
 	a.remember(key, *next)
-	return Result{Reply: out.Reply, did: out.Op.Do}, a.signal(ctx, conn, out.Signals)
+	a.signal(ctx, conn, out.Signals)
+	return Result{Reply: out.Reply, did: out.Op.Do}, nil
 }
 
 // upstreamLooks is how often the upstream is asked whether it has a key, before the key counts as somebody's lock.

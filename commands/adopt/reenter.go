@@ -200,5 +200,6 @@ func (a *Adoption) repeatedElse(ctx context.Context, conn Connection, c *Call, k
 	if err != nil {
 		return Result{}, err
 	}
-	return Result{Reply: first.Reply, told: len(first.Signals) > 0}, a.signal(ctx, conn, c.signalsOf(&first))
+	a.signal(ctx, conn, c.signalsOf(&first))
+	return Result{Reply: first.Reply, told: len(first.Signals) > 0}, nil
 }

@@ -57,7 +57,8 @@ func (a *Adoption) decideShares(ctx context.Context, conn Connection, c *Call, k
 		a.flights.hurry(key)
 		a.flights.hurry(readersOf(key))
 	}
-	return Result{Reply: answer.Reply, Taken: answer.Taken, did: answer.Op.Do, op: answer.Op, told: len(answer.Signals) > 0}, a.signal(ctx, conn, c.signalsOf(&answer.Outcome))
+	a.signal(ctx, conn, c.signalsOf(&answer.Outcome))
+	return Result{Reply: answer.Reply, Taken: answer.Taken, did: answer.Op.Do, op: answer.Op, told: len(answer.Signals) > 0}, nil
 }
 
 // readersOf is the key of the flights of those who want to read a lock.

@@ -9,9 +9,9 @@ import (
 const signalsFor = 100 * time.Millisecond
 
 // signal sends the commands that follow a change of the lock. If that fails, the change stays.
-func (a *Adoption) signal(ctx context.Context, conn Connection, signals [][]string) error {
+func (a *Adoption) signal(ctx context.Context, conn Connection, signals [][]string) {
 	if len(signals) == 0 {
-		return nil
+		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, signalsFor)
 	defer cancel()
@@ -19,12 +19,11 @@ func (a *Adoption) signal(ctx context.Context, conn Connection, signals [][]stri
 		switch reply, err := conn.Ask(ctx, s); {
 		case err != nil:
 			a.counters.signalsLost.Add(int64(len(signals) - i))
-			return nil
+			return
 		case len(reply) > 0 && reply[0] == '-':
 			a.counters.signalsLost.Add(1)
 		default:
 			a.counters.signalsSent.Add(1)
 		}
 	}
-	return nil
 }

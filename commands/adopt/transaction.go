@@ -234,7 +234,8 @@ func (a *Adoption) execWatched(ctx context.Context, conn Connection, c *Call, t 
 	}
 	switch out.Op.Do {
 	case idiom.Nothing:
-		return Result{Reply: out.Reply, told: len(out.Signals) > 0}, a.signal(ctx, conn, out.Signals)
+		a.signal(ctx, conn, out.Signals)
+		return Result{Reply: out.Reply, told: len(out.Signals) > 0}, nil
 	case idiom.Enter, idiom.Leave: // they depend on the number of holds, which may have changed
 		return Result{}, c.refused(NotForLocks, "it would "+out.Op.Do.String()+" a lock that is watched")
 	}
@@ -251,5 +252,6 @@ func (a *Adoption) execWatched(ctx context.Context, conn Connection, c *Call, t 
 	if did == idiom.Release {
 		a.flights.hurry(key)
 	}
-	return Result{Reply: out.Reply, Taken: grant, did: did}, a.signal(ctx, conn, out.Signals)
+	a.signal(ctx, conn, out.Signals)
+	return Result{Reply: out.Reply, Taken: grant, did: did}, nil
 }

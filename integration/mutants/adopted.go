@@ -36,7 +36,7 @@ var adopted = []Mutant{
 		Name:    "adopted-signals-first",
 		Breaks:  "signals follow the release: who is woken before finds the lock held, and sleeps until it ends",
 		Profile: "adopted and well",
-		Edits:   []Edit{{"commands/adopt/adopt.go", "next, grant, err := a.do(", "_ = a.signal(ctx, conn, out.Signals)\n\t\tnext, grant, err := a.do("}},
+		Edits:   []Edit{{"commands/adopt/adopt.go", "next, grant, err := a.do(", "a.signal(ctx, conn, out.Signals)\n\t\tnext, grant, err := a.do("}},
 	},
 	{
 		Name:    "adopted-undecided-is-nobody",
