@@ -293,11 +293,7 @@ func (a *Adoption) Decide(ctx context.Context, conn Connection, c *Call) (Result
 	if result.Changed() || c.pattern.Mode == Both {
 		result.Burst = Burst{}
 	}
-	a.counters.end(c.class, result.did, err)
-	if err == nil {
-		a.counters.observe(c.class, result.did, time.Since(began))
-	}
-	a.logRefusal(conn, err)
+	a.noteDecided(conn, c, result.did, err, time.Since(began))
 	return result, err
 }
 

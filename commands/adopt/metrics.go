@@ -105,6 +105,16 @@ func (a *Adoption) noteRefusal(c Connection, err error) {
 	}
 }
 
+// noteDecided counts a call that did what did says, or failed with err, and logs err if it is a refusal. took is how long
+// it took to decide it.
+func (a *Adoption) noteDecided(conn Connection, c *Call, did idiom.Do, err error, took time.Duration) {
+	a.counters.end(c.class, did, err)
+	if err == nil {
+		a.counters.observe(c.class, did, took)
+	}
+	a.logRefusal(conn, err)
+}
+
 // Report implements metrics.Reporter. A nil Adoption has none.
 func (a *Adoption) Report(r *metrics.Report) {
 	if a == nil {

@@ -185,11 +185,7 @@ func (a *Adoption) Exec(ctx context.Context, conn Connection, t *Transaction) (R
 	} else {
 		result, err = a.decideOne(ctx, conn, c)
 	}
-	a.counters.end(c.class, result.did, err)
-	if err == nil {
-		a.counters.observe(c.class, result.did, time.Since(began))
-	}
-	a.logRefusal(conn, err)
+	a.noteDecided(conn, c, result.did, err, time.Since(began))
 	return result, err
 }
 
