@@ -193,7 +193,7 @@ func (a *Adoption) follow(ctx context.Context, conn Connection, c *Call, u *upst
 			a.giveBack(ctx, conn, c.Key(), took, u.began)
 		}
 	case err == nil:
-		if over, err := a.takeOver(ctx, conn, c, u, r.at); over || err != nil {
+		if takenOver, err := a.takeOver(ctx, conn, c, u, r.at); takenOver || err != nil {
 			return Result{Reply: u.reply, did: idiom.Renew}, err
 		}
 		a.diverged(ctx, conn, c, nodesLack, r.at)

@@ -23,8 +23,8 @@
 //	                    that extends several read/write locks), fence (GET of a fence key), flush (FLUSHDB, FLUSHALL)
 //	a Call is decided   adopt (Decide: try until it fits), take, reenter (hashes), replace (by another value), shares
 //	                    (read/write locks), split (no majority, or no try fitted), guard (not if the upstream has the key)
-//	mode=both           both (first the upstream, then the nodes), over (of locks that only the upstream has), copy (the
-//	                    upstream's copy of a grant), divergence (upstream and nodes differ)
+//	mode=both           both (first the upstream, then the nodes), takeover (of a lock that only the upstream has), copy
+//	                    (the upstream's copy of a grant), divergence (upstream and nodes differ)
 //	answers are shared  flight (by concurrent calls), burst (by commands that a client has sent together)
 //	MULTI               transaction (WATCH, the queue, EXEC as one call)
 package adopt

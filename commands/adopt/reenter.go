@@ -35,7 +35,7 @@ func (a *Adoption) enter(ctx context.Context, conn Connection, on *basis, c *Cal
 	}
 	next = guess{owner: d.Grant.Owner, fence: d.Grant.Fence, holds: d.Grant.Holds, until: began.Add(ttl), made: c.made()}
 	if next.holds > 1 {
-		if over, err := a.prolong(ctx, key, &next); over || err != nil {
+		if gone, err := a.prolong(ctx, key, &next); gone || err != nil {
 			a.Undo(d.Grant)
 			return nil, next, grant, err
 		}
@@ -81,8 +81,8 @@ func (a *Adoption) askToEnter(ctx context.Context, conn Connection, on *basis, c
 
 // prolong gives all holds of a re-entered hash the latest of their ends, since a hash in Redis has one end: an outer hold
 // must not lapse while an inner one lives. It reads the current end: another proxy may have moved it, and the lease that its
-// client was promised must not be cut. over reports that the grant is gone.
-func (a *Adoption) prolong(ctx context.Context, key locks.Key, next *guess) (over bool, err error) {
+// client was promised must not be cut. gone reports whether the nodes have that grant no more.
+func (a *Adoption) prolong(ctx context.Context, key locks.Key, next *guess) (gone bool, err error) {
 	r, err := a.opt.Engine.Read(ctx, key)
 	if err != nil {
 		return false, err
@@ -115,7 +115,7 @@ func (a *Adoption) leave(ctx context.Context, c *Call, key locks.Key, op idiom.O
 	}
 	all := ran.Op.Do == idiom.Release
 	if g.holds > 1 && !all && ran.Op.TTL > 0 {
-		if over, err := a.setEnd(ctx, c, key, ran.Op, &g); over || err != nil {
+		if gone, err := a.setEnd(ctx, c, key, ran.Op, &g); gone || err != nil {
 			return nil, next, err
 		}
 	}
@@ -145,8 +145,8 @@ func (a *Adoption) leave(ctx context.Context, c *Call, key locks.Key, op idiom.O
 	return &ran, g, nil
 }
 
-// setEnd moves the end of all holds to that of op. over reports that the grant is gone.
-func (a *Adoption) setEnd(ctx context.Context, c *Call, key locks.Key, op idiom.Op, g *guess) (over bool, err error) {
+// setEnd moves the end of all holds to that of op. gone reports whether the nodes have that grant no more.
+func (a *Adoption) setEnd(ctx context.Context, c *Call, key locks.Key, op idiom.Op, g *guess) (gone bool, err error) {
 	ttl, _, err := a.lease(c, idiom.Hash, op.TTL)
 	if err != nil {
 		return false, err

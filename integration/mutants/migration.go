@@ -46,42 +46,42 @@ var Migration = []Mutant{
 	{
 		Name:   "both-takes-nothing-over",
 		Breaks: "a lock that was taken in off goes on when it is extended in both: without that a migration loses each that is held over the step",
-		Edits:  []Edit{{"commands/adopt/both.go", "a.takeOver(ctx, conn, c, u, r.at); over || err != nil {", "a.takeOver(ctx, conn, c, u, r.at); over && err != nil {"}},
+		Edits:  []Edit{{"commands/adopt/both.go", "a.takeOver(ctx, conn, c, u, r.at); takenOver || err != nil {", "a.takeOver(ctx, conn, c, u, r.at); takenOver && err != nil {"}},
 	},
 	{
 		Name:   "both-over-beside-on",
 		Breaks: "while a proxy is on, another may have had the lock at the nodes: its old holder is not told that it has it still",
-		Edits:  []Edit{{"commands/adopt/over.go", "AnyOn(ctx, key.DB, key.Name); on || err != nil {", "AnyOn(ctx, key.DB, key.Name); on && err != nil {"}},
+		Edits:  []Edit{{"commands/adopt/takeover.go", "AnyOn(ctx, key.DB, key.Name); on || err != nil {", "AnyOn(ctx, key.DB, key.Name); on && err != nil {"}},
 	},
 	{
 		Name:   "both-over-any-value",
 		Breaks: "a lock is taken over for who has it by its value: another may have it by now",
-		Edits:  []Edit{{"commands/adopt/over.go", "out.Op.Do != idiom.Renew && !written ||", "out.Op.Do > idiom.Release && !written ||"}},
+		Edits:  []Edit{{"commands/adopt/takeover.go", "out.Op.Do != idiom.Renew && !written ||", "out.Op.Do > idiom.Release && !written ||"}},
 	},
 	{
 		Name:   "both-over-the-nodes",
 		Breaks: "what the nodes have granted to another is not taken over",
-		Edits:  []Edit{{"commands/adopt/over.go", "return r.did != idiom.Nothing, err", "return r.did <= idiom.Release, err"}},
+		Edits:  []Edit{{"commands/adopt/takeover.go", "return r.did != idiom.Nothing, err", "return r.did <= idiom.Release, err"}},
 	},
 	{
 		Name:   "both-over-by-one-look",
 		Breaks: "the upstream must have the lock when the nodes have granted it: it may have been released before that",
-		Edits:  []Edit{{"commands/adopt/over.go", "case still.Kind != has.Kind || still.Value != has.Value:", "case still.Kind > idiom.Native:"}},
+		Edits:  []Edit{{"commands/adopt/takeover.go", "case still.Kind != has.Kind || still.Value != has.Value:", "case still.Kind > idiom.Native:"}},
 	},
 	{
 		Name:   "both-over-not-undone",
 		Breaks: "where the upstream has the lock no more the nodes' grant is undone: otherwise nobody gets it until its ttl is over",
-		Edits:  []Edit{{"commands/adopt/over.go", "undo(granted)\n\t\treturn false, nil", "return false, nil"}},
+		Edits:  []Edit{{"commands/adopt/takeover.go", "undo(granted)\n\t\treturn false, nil", "return false, nil"}},
 	},
 	{
 		Name:   "both-over-late",
 		Breaks: "a lock is not extended by an answer that comes when its lease is over",
-		Edits:  []Edit{{"commands/adopt/over.go", "case time.Since(u.began) >= u.lease():", "case u.lease() == 0:"}},
+		Edits:  []Edit{{"commands/adopt/takeover.go", "case time.Since(u.began) >= u.lease():", "case u.lease() == 0:"}},
 	},
 	{
 		Name:   "both-over-one-hold",
 		Breaks: "a hash is taken over with all its holds: the first release of several must not free it",
-		Edits:  []Edit{{"commands/adopt/over.go", "holds <= max(1, has.Count)", "holds <= 1"}},
+		Edits:  []Edit{{"commands/adopt/takeover.go", "holds <= max(1, has.Count)", "holds <= 1"}},
 	},
 	{
 		Name:   "both-batch-upstream-decides",
@@ -136,17 +136,17 @@ var Migration = []Mutant{
 	{
 		Name:   "both-over-beside-the-lost",
 		Breaks: "a grant of both whose value the upstream has not any more is in nobody's way: else a lock of off that came after it is lost when it is extended",
-		Edits:  []Edit{{"commands/adopt/over.go", "at.made == madeBoth && at.fence != 0", "at.made == madeBoth && at.fence < 0"}},
+		Edits:  []Edit{{"commands/adopt/takeover.go", "at.made == madeBoth && at.fence != 0", "at.made == madeBoth && at.fence < 0"}},
 	},
 	{
 		Name:   "both-over-those-of-on",
 		Breaks: "a grant of on is at the nodes alone, and not lost: nothing is taken over in its place",
-		Edits:  []Edit{{"commands/adopt/over.go", "at.made == madeBoth && at.fence != 0", "at.made != elsewhere && at.fence != 0"}},
+		Edits:  []Edit{{"commands/adopt/takeover.go", "at.made == madeBoth && at.fence != 0", "at.made != elsewhere && at.fence != 0"}},
 	},
 	{
 		Name:   "both-over-not-what-was-written",
 		Breaks: "a lock of off goes on when its holder writes another value in both",
-		Edits:  []Edit{{"commands/adopt/over.go", "!written ||", "!written || written ||"}},
+		Edits:  []Edit{{"commands/adopt/takeover.go", "!written ||", "!written || written ||"}},
 	},
 	{
 		Name:   "both-persists-any-lock",
@@ -156,22 +156,22 @@ var Migration = []Mutant{
 	{
 		Name:   "both-over-persisted",
 		Breaks: "a lock of off goes on when PERSIST takes its end away in both",
-		Edits:  []Edit{{"commands/adopt/over.go", "was.Left = min(has.Left, a.opt.MaxTTL)", "was.Left = max(has.Left, a.opt.MinTTL)"}},
+		Edits:  []Edit{{"commands/adopt/takeover.go", "was.Left = min(has.Left, a.opt.MaxTTL)", "was.Left = max(has.Left, a.opt.MinTTL)"}},
 	},
 	{
 		Name:   "both-over-with-an-end",
 		Breaks: "a lock that has no end at the upstream is taken over without one",
-		Edits:  []Edit{{"commands/adopt/over.go", "Open: open, Info", "Open: false, Info"}},
+		Edits:  []Edit{{"commands/adopt/takeover.go", "Open: open, Info", "Open: false, Info"}},
 	},
 	{
 		Name:   "both-holds-of-off",
 		Breaks: "a hash of off that is entered again has all its holds at the nodes: else giving back the inner one frees it there",
-		Edits:  []Edit{{"commands/adopt/over.go", "n < holds && err == nil; n++ {", "n < holds && n > mostHolds; n++ {"}},
+		Edits:  []Edit{{"commands/adopt/takeover.go", "n < holds && err == nil; n++ {", "n < holds && n > mostHolds; n++ {"}},
 	},
 	{
 		Name:   "both-holds-of-on",
 		Breaks: "a hash of on that is entered again has all its holds at the upstream: else giving back the inner one frees it there",
-		Edits:  []Edit{{"commands/adopt/over.go", "n < taken.Holds && g.made == madeOn; n++ {", "n < taken.Holds && g.made == elsewhere; n++ {"}},
+		Edits:  []Edit{{"commands/adopt/takeover.go", "n < taken.Holds && g.made == madeOn; n++ {", "n < taken.Holds && g.made == elsewhere; n++ {"}},
 	},
 	{
 		Name:   "both-holds-not-given-back",
@@ -181,6 +181,6 @@ var Migration = []Mutant{
 	{
 		Name:   "both-over-all-holds",
 		Breaks: "holds of a hash that are given back while it is taken over do not stay at the nodes",
-		Edits:  []Edit{{"commands/adopt/over.go", "undo(granted[kept:])", "undo(granted[:0])"}},
+		Edits:  []Edit{{"commands/adopt/takeover.go", "undo(granted[kept:])", "undo(granted[:0])"}},
 	},
 }
