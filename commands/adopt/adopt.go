@@ -238,10 +238,10 @@ type Result struct {
 	Reply []byte
 	Taken locks.Grant // the grant it has taken, to be undone if the client has left; Fence 0: none
 
-	did  idiom.Do
-	op   idiom.Op // what was done to the one lock of the call; zero: nothing, or it is not known
-	told bool     // a command was sent to the upstream
-	at   guess    // did is Nothing: what the nodes answered
+	did          idiom.Do
+	op           idiom.Op // what was done to the one lock of the call; zero: nothing, or it is not known
+	sentUpstream bool     // a part of the call, or a signal, was sent to the upstream
+	at           guess    // did is Nothing: what the nodes answered
 
 	Burst Burst // for the client's next command, if that had come by then; zero: it begins a new one
 
@@ -250,7 +250,7 @@ type Result struct {
 }
 
 // Changed reports whether the call has done something, to the lock or at the upstream.
-func (r Result) Changed() bool { return r.did != idiom.Nothing || r.told }
+func (r Result) Changed() bool { return r.did != idiom.Nothing || r.sentUpstream }
 
 // An Op is what a call does to a lock.
 type Op = idiom.Op
@@ -349,7 +349,7 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 			if g, err = a.read(ctx, on, key); err != nil {
 				return Result{Burst: burst.failed(on.rests, err)}, err
 			}
-			state, answered, exact = g.read(time.Now()), true, true
+			state, answered, exact = g.confirmedState(time.Now()), true, true
 			continue
 		}
 		if out.Op.Do == idiom.Nothing && !answered && c.class == idiom.Acquire { // try it on a free key: a refusal by the nodes costs no more than a read
@@ -361,7 +361,7 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 			if out, err = a.repeated(ctx, c, key, out); err != nil {
 				return Result{}, err
 			}
-			result := Result{Reply: out.Reply, told: len(out.Signals) > 0, at: g, Burst: burst.next(on.rests)}
+			result := Result{Reply: out.Reply, sentUpstream: len(out.Signals) > 0, at: g, Burst: burst.next(on.rests)}
 			a.signal(ctx, conn, c.signalsOf(&out))
 			return result, nil
 		}
@@ -398,7 +398,7 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 		if g, exact, err = a.foundInstead(ctx, on, key, out.Op, g, grant); err != nil {
 			return c.contended(out.Op, burst.failed(on.rests, err), err)
 		}
-		state, answered = g.read(time.Now()), true
+		state, answered = g.confirmedState(time.Now()), true
 	}
 	return c.refusedBy(holder)
 }

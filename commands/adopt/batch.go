@@ -72,11 +72,11 @@ const atOnce = 16
 // those in mode both. The reply is the list of their replies. The first error is that of the call; it does not stop the
 // other parts.
 func (a *Adoption) decideBatch(ctx context.Context, conn Connection, c *Call) (Result, error) {
-	told := make([]*idiom.Replies, len(c.parts)) // possible replies of the parts in mode both
+	possible := make([]*idiom.Replies, len(c.parts)) // possible replies of the parts in mode both
 	for i, part := range c.parts {
 		err := mayRun(ctx, conn, part)
 		if err == nil && part.pattern.Mode == Both {
-			told[i], err = a.possibleReplies(part)
+			possible[i], err = a.possibleReplies(part)
 		}
 		if err != nil {
 			return Result{}, err
@@ -85,7 +85,7 @@ func (a *Adoption) decideBatch(ctx context.Context, conn Connection, c *Call) (R
 	one := &oneAtATime{Connection: conn}
 	of := make([]Result, len(c.parts))
 	err := turns.Each(len(c.parts), atOnce, func(i int) (err error) {
-		if told[i] == nil {
+		if possible[i] == nil {
 			of[i], err = a.decideOne(ctx, one, c.parts[i])
 		}
 		return err
@@ -104,17 +104,17 @@ func (a *Adoption) decideBatch(ctx context.Context, conn Connection, c *Call) (R
 	theirs := make([][]byte, len(c.list)) // what the upstream has answered, by key
 	elements, isList := resp.Elements(reply)
 	for at, i := range c.list {
-		if i >= 0 && told[i] == nil {
+		if i >= 0 && possible[i] == nil {
 			continue
 		}
 		if !isList || len(elements) == 0 { // an error
-			return Result{Reply: reply, did: mostDone(of), told: true}, nil
+			return Result{Reply: reply, did: mostDone(of), sentUpstream: true}, nil
 		}
 		theirs[at], elements = elements[0], elements[1:]
 	}
 	err = turns.Each(len(c.list), atOnce, func(at int) (err error) {
-		if i := c.list[at]; i >= 0 && told[i] != nil {
-			of[i], err = a.decideAfter(ctx, one, c.parts[i], told[i], theirs[at], began)
+		if i := c.list[at]; i >= 0 && possible[i] != nil {
+			of[i], err = a.decideAfter(ctx, one, c.parts[i], possible[i], theirs[at], began)
 		}
 		return err
 	})
@@ -131,7 +131,7 @@ func mostDone(of []Result) idiom.Do {
 // joined returns the list of replies: a part's for its lock, the upstream's for any other key. theirs is nil if the upstream
 // was not asked.
 func (c *Call) joined(of []Result, theirs [][]byte) Result {
-	all := Result{Reply: resp.AppendArray(nil, len(c.list)), did: mostDone(of), told: theirs != nil}
+	all := Result{Reply: resp.AppendArray(nil, len(c.list)), did: mostDone(of), sentUpstream: theirs != nil}
 	for at, i := range c.list {
 		switch {
 		case i < 0:

@@ -214,7 +214,7 @@ func (a *Adoption) decideAlone(ctx context.Context, conn Connection, c *Call, re
 	if err != nil {
 		return Result{}, err
 	}
-	out, err := c.Run(g.read(time.Now()), time.Now())
+	out, err := c.Run(g.confirmedState(time.Now()), time.Now())
 	if err != nil || out.Op.Do == idiom.Nothing {
 		return Result{Reply: reply}, nil
 	}

@@ -10,8 +10,8 @@ import "time"
 // answer that is older than its command, or older than what the client has changed or was told before. The rules are in
 // integration/model/shared.
 type Burst struct {
-	began time.Time // when the first command ran, or the client was given the answer to told
-	told  *flight   // the question whose answer the client was given last; nil: none
+	began      time.Time // when the first command ran, or the client was given lastAnswer
+	lastAnswer *flight   // the question whose answer the client was given last; nil: none
 }
 
 // A basis says on which answers of the nodes the reply to a call may rest, and on which it does.
@@ -32,7 +32,9 @@ func (b Burst) basis() *basis {
 
 // may reports whether the reply may rest on the answer to a question: one that was sent after the burst began, or the one
 // whose answer the client was given last.
-func (b *basis) may(fl *flight) bool { return fl == b.burst.told || fl.began.After(b.burst.began) }
+func (b *basis) may(fl *flight) bool {
+	return fl == b.burst.lastAnswer || fl.began.After(b.burst.began)
+}
 
 // failed returns the burst after a call that failed with the error of an answer. Any other failure ends the burst: the call
 // may have changed the lock.
@@ -48,8 +50,8 @@ func (b Burst) next(rests *flight) Burst {
 	switch rests {
 	case nil:
 		return Burst{}
-	case b.told:
+	case b.lastAnswer:
 		return b
 	}
-	return Burst{began: time.Now(), told: rests}
+	return Burst{began: time.Now(), lastAnswer: rests}
 }

@@ -61,7 +61,7 @@ func (a *Adoption) decideFlush(ctx context.Context, conn Connection, c *Call) (R
 			return Result{}, &PartialError{Key: p.Glob, Err: err, Note: "the upstream is flushed; adopted locks may be left: flush it again"}
 		}
 	}
-	return Result{Reply: reply, did: idiom.Release, told: true}, nil
+	return Result{Reply: reply, did: idiom.Release, sentUpstream: true}, nil
 }
 
 // releaseAll releases the adopted locks of a pattern in a database, or in locks.AllDBs.

@@ -26,13 +26,13 @@ func lockKey(conn Connection, c *Call) locks.Key {
 
 // A guess is what the proxy last knew of a lock. The zero guess is that nobody has it.
 type guess struct {
-	owner  string
-	fence  int64 // 0: not known; the owner of a string or a sorted set identifies its grant alone
-	holds  int
-	until  time.Time
-	isRead bool // somebody reads it
-	open   bool // it has no end; until is when it is lost if nobody keeps it
-	made   origin
+	owner      string
+	fence      int64 // 0: not known; the owner of a string or a sorted set identifies its grant alone
+	holds      int
+	until      time.Time
+	hasReaders bool // somebody reads it
+	open       bool // it has no end; until is when it is lost if nobody keeps it
+	made       origin
 }
 
 // state returns the guessed state at a time. It is Absent once the lease is over.
@@ -40,12 +40,12 @@ func (g *guess) state(now time.Time) idiom.State {
 	if !now.Before(g.until) && !g.open {
 		return idiom.State{}
 	}
-	return g.read(now)
+	return g.confirmedState(now)
 }
 
-// read returns the state at a time by a guess that the nodes have just confirmed. The holder they named has the lock,
-// however little is left of the lease.
-func (g *guess) read(now time.Time) idiom.State {
+// confirmedState returns the state at a time by a guess that the nodes have just confirmed. The holder they named has the
+// lock, however little is left of the lease.
+func (g *guess) confirmedState(now time.Time) idiom.State {
 	if g.owner == "" {
 		return idiom.State{}
 	}
@@ -73,13 +73,13 @@ func saysAll(owner string) bool {
 
 func guessOf(r locks.Reading, now time.Time) guess {
 	if !r.Held {
-		return guess{isRead: r.Readers > 0}
+		return guess{hasReaders: r.Readers > 0}
 	}
-	return guess{isRead: r.Readers > 0, owner: r.Owner, fence: r.Fence, holds: r.Holds, until: now.Add(r.Remaining), open: r.Open, made: originOf(r.Info)}
+	return guess{hasReaders: r.Readers > 0, owner: r.Owner, fence: r.Fence, holds: r.Holds, until: now.Add(r.Remaining), open: r.Open, made: originOf(r.Info)}
 }
 
-// refusalOf returns what a refusal of the nodes that names the holder tells of a lock. It does not tell the holds: one is
-// assumed.
-func refusalOf(holder locks.Grant, now time.Time) guess {
+// guessOfHolder returns what a refusal of the nodes that names the holder tells of a lock. It does not tell the holds: one
+// is assumed.
+func guessOfHolder(holder locks.Grant, now time.Time) guess {
 	return guess{owner: holder.Owner, holds: 1, until: now.Add(holder.Validity)}
 }

@@ -28,7 +28,7 @@ func (a *Adoption) enter(ctx context.Context, conn Connection, on *basis, c *Cal
 		before = guess{owner: d.Grant.Owner, fence: d.Grant.Fence, holds: d.Grant.Holds - 1, until: began.Add(ttl)}
 	}
 	c.Granted(d.Grant.Fence)
-	ran, err := c.Run(before.read(began), began)
+	ran, err := c.Run(before.confirmedState(began), began)
 	if err != nil || ran.Op.Do != idiom.Enter {
 		a.Undo(d.Grant)
 		return nil, next, grant, err
@@ -109,7 +109,7 @@ func (a *Adoption) leave(ctx context.Context, c *Call, key locks.Key, op idiom.O
 	now := time.Now()
 	several := g
 	several.holds = max(2, g.holds)
-	ran, err := c.Run(several.read(now), now)
+	ran, err := c.Run(several.confirmedState(now), now)
 	if err != nil {
 		return nil, next, c.cannotRun(idiom.Hash, err)
 	}
@@ -130,7 +130,7 @@ func (a *Adoption) leave(ctx context.Context, c *Call, key locks.Key, op idiom.O
 	}
 	before := g
 	before.holds = left + 1
-	if ran, err = c.Run(before.read(now), now); err != nil {
+	if ran, err = c.Run(before.confirmedState(now), now); err != nil {
 		return nil, next, c.cannotRun(idiom.Hash, err)
 	}
 	if left == 0 {
@@ -201,5 +201,5 @@ func (a *Adoption) repeatedElse(ctx context.Context, conn Connection, c *Call, k
 		return Result{}, err
 	}
 	a.signal(ctx, conn, c.signalsOf(&first))
-	return Result{Reply: first.Reply, told: len(first.Signals) > 0}, nil
+	return Result{Reply: first.Reply, sentUpstream: len(first.Signals) > 0}, nil
 }

@@ -65,5 +65,5 @@ func (a *Adoption) decideRenewals(ctx context.Context, conn Connection, c *Call)
 	if err != nil {
 		return Result{}, err
 	}
-	return Result{Reply: join.Either(reply, theirs, none), did: mostDone(of), told: true}, nil
+	return Result{Reply: join.Either(reply, theirs, none), did: mostDone(of), sentUpstream: true}, nil
 }

@@ -57,7 +57,7 @@ func (a *Adoption) decideSeveral(ctx context.Context, conn Connection, c *Call) 
 	if len(c.rest) > 1 {
 		reply, err := conn.Ask(ctx, c.rest)
 		others = take(c.rest[1], reply, err)
-		all.told = true
+		all.sentUpstream = true
 	}
 	if fault != nil {
 		return Result{}, fault

@@ -13,7 +13,7 @@ import (
 // shared reports whether the lock is a read/write lock, or is read by those who took it with LOCK.
 func (g *guess) shared() bool {
 	_, kind := locks.ShownOwner(g.owner)
-	return g.isRead || kind == locks.AdoptedThread
+	return g.hasReaders || kind == locks.AdoptedThread
 }
 
 // decideShares decides a call on a read/write lock. The error is readers.ErrOther if the lock is another one now.
@@ -43,7 +43,7 @@ func (a *Adoption) decideShares(ctx context.Context, conn Connection, c *Call, k
 			in, err := a.opt.Inspector.Inspect(ctx, k)
 			return in.Readers, err
 		},
-		Other: func(r locks.Reading) idiom.State { g := guessOf(r, time.Now()); return g.read(time.Now()) },
+		Other: func(r locks.Reading) idiom.State { g := guessOf(r, time.Now()); return g.confirmedState(time.Now()) },
 	}
 	answer, err := readers.Decide(ctx, a.opt.Engine, q)
 	if refusal := (*idiom.Refusal)(nil); errors.As(err, &refusal) {
@@ -58,7 +58,7 @@ func (a *Adoption) decideShares(ctx context.Context, conn Connection, c *Call, k
 		a.flights.hurry(readersOf(key))
 	}
 	a.signal(ctx, conn, c.signalsOf(&answer.Outcome))
-	return Result{Reply: answer.Reply, Taken: answer.Taken, did: answer.Op.Do, op: answer.Op, told: len(answer.Signals) > 0}, nil
+	return Result{Reply: answer.Reply, Taken: answer.Taken, did: answer.Op.Do, op: answer.Op, sentUpstream: len(answer.Signals) > 0}, nil
 }
 
 // readersOf is the key of the flights of those who want to read a lock.
@@ -84,7 +84,7 @@ func (a *Adoption) askForShare(ctx context.Context, conn Connection, on *basis, 
 		at, fl.err = self()
 		fl.granted = d.Granted
 		if fl.after = at; at.owner == "" {
-			fl.after = guess{owner: d.Holder, isRead: d.Why == locks.Readers || d.Why == locks.Upgrade, until: time.Now().Add(d.Remaining)}
+			fl.after = guess{owner: d.Holder, hasReaders: d.Why == locks.Readers || d.Why == locks.Upgrade, until: time.Now().Add(d.Remaining)}
 		}
 	})
 	switch {
@@ -97,7 +97,7 @@ func (a *Adoption) askForShare(ctx context.Context, conn Connection, on *basis, 
 		return d, held, err
 	}
 	d = locks.Decision{Holder: fl.after.owner, Remaining: time.Until(fl.after.until)}
-	if fl.after.isRead {
+	if fl.after.hasReaders {
 		d.Why = locks.Readers
 	}
 	if value, kind := locks.ShownOwner(d.Holder); kind == locks.AdoptedString && isUpstreams(value) {

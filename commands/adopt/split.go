@@ -41,10 +41,10 @@ func (c *Call) refusedBy(holder locks.Grant) (Result, error) {
 		return Result{}, errChanging
 	}
 	now := time.Now()
-	g := refusalOf(holder, now)
+	g := guessOfHolder(holder, now)
 	other := g
 	other.holds, other.fence = g.holds+1, g.fence+1
-	if reply, ok := c.refusal(g.read(now), other.read(now)); ok {
+	if reply, ok := c.refusal(g.confirmedState(now), other.confirmedState(now)); ok {
 		return Result{Reply: reply, at: g}, nil
 	}
 	return Result{}, errChanging

@@ -37,7 +37,7 @@ func (a *Adoption) read(ctx context.Context, on *basis, key locks.Key) (guess, e
 func (a *Adoption) foundInstead(ctx context.Context, on *basis, key locks.Key, op idiom.Op, guessed guess, holder locks.Grant) (is guess, exact bool, err error) {
 	if saysAll(holder.Owner) {
 		value, _ := locks.ShownOwner(holder.Owner)
-		return refusalOf(holder, time.Now()), isUpstreams(value), nil
+		return guessOfHolder(holder, time.Now()), isUpstreams(value), nil
 	}
 	if fl := a.flights.answered(key, on); op.Do == idiom.Nothing && fl != nil && saysAll(fl.after.owner) {
 		if value, _ := locks.ShownOwner(fl.after.owner); !isUpstreams(value) {

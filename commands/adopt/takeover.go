@@ -41,7 +41,7 @@ func (a *Adoption) takeOver(ctx context.Context, conn Connection, c *Call, u *up
 		return false, nil
 	}
 	var lost *locks.GrantRef
-	if is := at.read(time.Now()); at.made == madeBoth && at.fence != 0 && (is.Kind != has.Kind || is.Value != has.Value) {
+	if is := at.confirmedState(time.Now()); at.made == madeBoth && at.fence != 0 && (is.Kind != has.Kind || is.Value != has.Value) {
 		lost = &locks.GrantRef{Owner: at.owner, Fence: at.fence}
 	}
 	granted, next, err := a.takeAs(ctx, c, key, has, lost, began)

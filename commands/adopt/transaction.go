@@ -211,9 +211,9 @@ func (a *Adoption) transactionCall(conn Connection, t *Transaction) *Call {
 func (a *Adoption) execWatched(ctx context.Context, conn Connection, c *Call, t *Transaction) (Result, error) {
 	aborted := Result{Reply: resp.AppendNull(nil, conn.Protocol())}
 	key, g, now := t.watched, t.found, time.Now()
-	out, err := c.Run(g.read(now), now)
+	out, err := c.Run(g.confirmedState(now), now)
 	if err != nil {
-		return Result{}, c.cannotRun(g.read(now).Kind, err)
+		return Result{}, c.cannotRun(g.confirmedState(now).Kind, err)
 	}
 	if out.Op.Do == idiom.Nothing || out.TimeRead {
 		there, err := a.read(ctx, newBurst().basis(), key)
@@ -224,14 +224,14 @@ func (a *Adoption) execWatched(ctx context.Context, conn Connection, c *Call, t 
 			return aborted, nil
 		}
 		g, now = there, time.Now()
-		if out, err = c.Run(g.read(now), now); err != nil {
-			return Result{}, c.cannotRun(g.read(now).Kind, err)
+		if out, err = c.Run(g.confirmedState(now), now); err != nil {
+			return Result{}, c.cannotRun(g.confirmedState(now).Kind, err)
 		}
 	}
 	switch out.Op.Do {
 	case idiom.Nothing:
 		a.signal(ctx, conn, out.Signals)
-		return Result{Reply: out.Reply, told: len(out.Signals) > 0}, nil
+		return Result{Reply: out.Reply, sentUpstream: len(out.Signals) > 0}, nil
 	case idiom.Enter, idiom.Leave: // they depend on the number of holds, which may have changed
 		return Result{}, c.refused(NotForLocks, "it would "+out.Op.Do.String()+" a lock that is watched")
 	}

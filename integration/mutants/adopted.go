@@ -69,7 +69,7 @@ var adopted = []Mutant{
 		Breaks: "what a client was told is not followed by an older answer: told that nobody has the lock, it would be refused by who had it before",
 		Rare:   true,
 		Units:  adoptTests,
-		Edits:  []Edit{{"commands/adopt/burst.go", "	return Burst{began: time.Now(), told: rests}", "	return b"}},
+		Edits:  []Edit{{"commands/adopt/burst.go", "	return Burst{began: time.Now(), lastAnswer: rests}", "	return b"}},
 	},
 	{
 		Name:   "adopted-answer-older-than-who-waits",

@@ -64,8 +64,8 @@ var Decisions = []Mutant{
 		Breaks: "WATCH compares the grant, not the value: a client whose lock has ended would release the next one's, if all store the same",
 		Units:  adoptTests,
 		Edits: []Edit{
-			{"commands/adopt/transaction.go", "if there.owner != g.owner || there.fence != g.fence {", "if there.read(now).Value != g.read(now).Value {"},
-			{"commands/adopt/transaction.go", "next, grant, err := a.do(ctx, conn, newBurst().basis(),", `if there, err := a.read(ctx, newBurst().basis(), key); err == nil && there.read(now).Value == g.read(now).Value {
+			{"commands/adopt/transaction.go", "if there.owner != g.owner || there.fence != g.fence {", "if there.confirmedState(now).Value != g.confirmedState(now).Value {"},
+			{"commands/adopt/transaction.go", "next, grant, err := a.do(ctx, conn, newBurst().basis(),", `if there, err := a.read(ctx, newBurst().basis(), key); err == nil && there.confirmedState(now).Value == g.confirmedState(now).Value {
 		g = there
 	}
 	next, grant, err := a.do(ctx, conn, newBurst().basis(),`},

@@ -86,7 +86,7 @@ var Migration = []Mutant{
 	{
 		Name:   "both-batch-upstream-decides",
 		Breaks: "each lock of a script on several is extended by the nodes as well",
-		Edits:  []Edit{{"commands/adopt/batch.go", "of[i], err = a.decideAfter(ctx, one, c.parts[i], told[i], theirs[at], began)", "of[i].Reply, _, _ = theirs[at], one, began"}},
+		Edits:  []Edit{{"commands/adopt/batch.go", "of[i], err = a.decideAfter(ctx, one, c.parts[i], possible[i], theirs[at], began)", "of[i].Reply, _, _ = theirs[at], one, began"}},
 	},
 	{
 		Name:   "both-batch-another-s-reply",
