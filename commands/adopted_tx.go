@@ -29,14 +29,14 @@ func (s *Session) noteUnwatch(q request) {
 	}
 }
 
-// besideLock reports whether a command has its usual meaning in a transaction with a lock.
-func besideLock(c *command) bool {
+// allowedInLockTx reports whether a command has its usual meaning in a transaction with a lock.
+func allowedInLockTx(c *command) bool {
 	return c.Has(table.EndsTx|table.LockVerb|table.NotQueued) || c.Has(table.WhileSubscribed) && !c.Has(table.Messages)
 }
 
-// refuseBesideLock refuses a command that is about no lock in a transaction with one.
-func (s *Session) refuseBesideLock(q request) []byte {
-	return appendAdoptErr(s.d.opt.Adoption.RefusedBeside(adoptedConn{s}, &s.adoptedTx, q.args))
+// refuseMixedTx refuses a command that is about no lock in a transaction with one.
+func (s *Session) refuseMixedTx(q request) []byte {
+	return appendAdoptErr(s.d.opt.Adoption.RefuseMixedTx(adoptedConn{s}, &s.adoptedTx, q.args))
 }
 
 // queueAdopted is the runInTx of a command on the key of an adopted lock. If it refuses the command, the upstream aborts

@@ -154,7 +154,7 @@ func (s *Session) startPassthrough(ctx context.Context, q request) {
 		return
 	}
 	if s.adoptedTx.Watches() { // MULTI would ignore the watched lock there
-		s.replies.Local(s.refuseBesideLock(q))
+		s.replies.Local(s.refuseMixedTx(q))
 		return
 	}
 	s.beginPassthrough()

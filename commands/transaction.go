@@ -168,8 +168,8 @@ func (t inTx) send(q request) bool {
 	if s.tx.Unsure && q.row.Has(table.ChangesClient) { // if MULTI was refused it takes effect now
 		return false
 	}
-	if s.adoptedTx.Active() && !besideLock(q.row) {
-		return s.refuseQueued(string(s.refuseBesideLock(q)))
+	if s.adoptedTx.Active() && !allowedInLockTx(q.row) {
+		return s.refuseQueued(string(s.refuseMixedTx(q)))
 	}
 	if s.inCluster() && !q.row.Has(table.SessionOnly) {
 		if sent, done := s.tryTxCluster(q); done {

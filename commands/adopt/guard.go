@@ -46,9 +46,9 @@ func (a *Adoption) lockGuarded(ctx context.Context, conn Connection, p *Pattern,
 	question := []string{"PTTL", r.Name}
 	answer := conn.Begin(question)
 	if answer == nil {
-		beside := askBeside(ctx, conn, question, by)
-		defer beside.stop()
-		answer = beside
+		asked := askConcurrently(ctx, conn, question, by)
+		defer asked.stop()
+		answer = asked
 	}
 	d, err = a.opt.Engine.Lock(ctx, r)
 	ends := time.Now().Add(d.Grant.Validity)
@@ -94,8 +94,8 @@ type asking struct {
 	err    error
 }
 
-// askBeside asks on a goroutine of its own, which ends by that time or with stop.
-func askBeside(ctx context.Context, conn Connection, question []string, by time.Time) *asking {
+// askConcurrently asks on a goroutine of its own, which ends by that time or with stop.
+func askConcurrently(ctx context.Context, conn Connection, question []string, by time.Time) *asking {
 	q := &asking{done: make(chan struct{})}
 	ctx, q.cancel = context.WithDeadline(ctx, by)
 	go func() {

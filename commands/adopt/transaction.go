@@ -160,8 +160,8 @@ type faultError []byte
 
 func (e faultError) Error() string { return strings.TrimSpace(string(e[1:])) }
 
-// RefusedBeside refuses a command that concerns no lock, in a transaction with one.
-func (a *Adoption) RefusedBeside(conn Connection, t *Transaction, args [][]byte) error {
+// RefuseMixedTx refuses a command that concerns no lock, in a transaction with one.
+func (a *Adoption) RefuseMixedTx(conn Connection, t *Transaction, args [][]byte) error {
 	key, _ := t.lock()
 	p := a.pattern(AnyDatabase, key.Name)
 	return a.inTransaction(conn, strings.ToUpper(brief(string(args[0]))), key.Name, p, "it is in one transaction with that lock")

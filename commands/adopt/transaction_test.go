@@ -225,7 +225,7 @@ func TestTransaction_RefusesOtherKeys(t *testing.T) {
 				t.Fatalf("%d: %s", i, got)
 			}
 		}
-		if got := p.a.RefusedBeside(p, &tx, [][]byte{[]byte("incr"), []byte("n")}).Error(); got != `ADOPTREFUSED INCR lock:a: it is in one transaction with that lock; adopted by "lock:*"` {
+		if got := p.a.RefuseMixedTx(p, &tx, [][]byte{[]byte("incr"), []byte("n")}).Error(); got != `ADOPTREFUSED INCR lock:a: it is in one transaction with that lock; adopted by "lock:*"` {
 			t.Error(got)
 		}
 	})
