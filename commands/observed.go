@@ -34,7 +34,7 @@ func (cs *conns) enqueueTapped(raw []byte) {
 	cs.replies.Send(cs.conn(), raw, 1)
 }
 
-// replyAdopted answers a command on the key of an adopted lock, and tells the Observer that it did did.
+// replyAdopted answers a command on the key of an adopted lock, and tells the Observer what it did to the lock.
 func (s *Session) replyAdopted(q request, reply []byte, did adopt.Op) {
 	s.replies.Local(reply)
 	s.d.opt.Observer.Note(&s.observed, observe.Decided, s.id.DB, s.id.Proto, q.args, reply, did)

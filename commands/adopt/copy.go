@@ -40,7 +40,13 @@ func (c *Call) made() origin {
 	return madeOn
 }
 
-// Scripts for the upstream's copy of a grant. They change it only if it has that value, field or token.
+// Scripts for the upstream's copy of a grant, KEYS[1]. They change it only if it has that value, field or token.
+//
+//	ARGV[1]  value, field or token
+//	ARGV[2]  ttl in ms; of a string, -1: none; of a hash, 0: unchanged
+//	ARGV[3]  change of holds; 0: none; -1: one less, which releases a string or a sorted set; of a hash, all: none is left
+//
+// The reply is an integer; 0: nothing was changed.
 const (
 	copyOfString = `if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 if ARGV[3] == '-1' then return redis.call('DEL', KEYS[1]) end

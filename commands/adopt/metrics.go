@@ -51,7 +51,7 @@ type counters struct {
 	signalsLost  atomic.Int64
 }
 
-// end counts a call that did did, or failed with err. An unknown class counts as Unclear.
+// end counts a call that did what did says, or failed with err. An unknown class counts as Unclear.
 func (c *counters) end(class idiom.Class, did idiom.Do, err error) {
 	at := slices.Index(classes[:], class)
 	if at < 0 {
