@@ -144,8 +144,8 @@ func TestLiveUpstreamID_NotAfterRestart(t *testing.T) {
 	}
 }
 
-// TestTranslateBlind: where the proxy cannot find the reply, ids are still the proxy's.
-func TestTranslateBlind(t *testing.T) {
+// TestTranslate_ReplyCannotBeFound: where the proxy cannot find the reply, ids are still the proxy's.
+func TestTranslate_ReplyCannotBeFound(t *testing.T) {
 	for _, before := range [][]string{{"CLIENT REPLY SKIP"}, {"SUBSCRIBE c", "MULTI"}} {
 		s := newStage(t, Options{}, clientUpstream())
 		p, blocked := s.enter(t), s.enter(t)

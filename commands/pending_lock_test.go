@@ -102,9 +102,9 @@ func TestPendingLock_UnlockBehind(t *testing.T) {
 	p.wantParts(t, granted(3, "two"), "$6\r\nbefore\r\n", ":1\r\n", "-ERR this connection", "$5\r\nafter\r\n", ":1\r\n")
 }
 
-// TestPendingLock_ReleaseOfWhatIsAwaited: what can only mean the lock that a LOCK before it brings
+// TestPendingLock_ReleaseOfAwaitedLockWaits: what can only mean the lock that a LOCK before it brings
 // waits for that, or the lock would be left behind.
-func TestPendingLock_ReleaseOfWhatIsAwaited(t *testing.T) {
+func TestPendingLock_ReleaseOfAwaitedLockWaits(t *testing.T) {
 	for _, tt := range []struct{ name, lock, renew, unlock, release string }{
 		{"with OWNER", "LOCK a 30s OWNER me WAIT 10s", "RENEW a 20s me", "UNLOCK a me", "unlock 0/a me 0"},
 		{"without OWNER", "LOCK a 30s WAIT 10s", "RENEW a 20s", "UNLOCK a", "unlock 0/a o2 2"},
@@ -151,9 +151,9 @@ func TestPendingLock_ReleaseOfEarlierGrant(t *testing.T) {
 	}
 }
 
-// TestPendingLock_ReleaseBehindNext: what was held back for a LOCK that has been granted
+// TestPendingLock_ReleaseDoesNotWaitForNextLock: what was held back for a LOCK that has been granted
 // must not wait for the next one.
-func TestPendingLock_ReleaseBehindNext(t *testing.T) {
+func TestPendingLock_ReleaseDoesNotWaitForNextLock(t *testing.T) {
 	s := newStage(t, Options{}, nil)
 	p, other := s.enter(t), s.enter(t)
 	other.do(t, "LOCK a 30s OWNER x", "LOCK b 30s OWNER x")

@@ -103,8 +103,8 @@ func TestFlights_AnswerIsYoungerThanTheCall(t *testing.T) {
 	})
 }
 
-// TestFlights_Share: calls that come together while another asks share one acquisition.
-func TestFlights_Share(t *testing.T) {
+// TestFlights_WaitingCallsShareOneAcquisition: calls that come together while another asks share one acquisition.
+func TestFlights_WaitingCallsShareOneAcquisition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		decided := make(chan struct{})
 		e := &scripted{lock: func(locks.LockRequest) (locks.Decision, error) {
@@ -129,9 +129,9 @@ func TestFlights_Share(t *testing.T) {
 	})
 }
 
-// TestFlights_Pollers: fifty clients that poll cost the nodes about what one costs, and a release through this proxy is
-// noticed at once.
-func TestFlights_Pollers(t *testing.T) {
+// TestFlights_ManyPollersCostAsOne: fifty clients that poll cost the nodes about what one costs, and a release through this
+// proxy is noticed at once.
+func TestFlights_ManyPollersCostAsOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rounds := func(pollers int) int64 {
 			e := &scripted{lock: func(locks.LockRequest) (locks.Decision, error) {
@@ -308,9 +308,9 @@ func TestDecide_EndMovedElsewhere(t *testing.T) {
 	})
 }
 
-// TestFlights_AnswerCommandsThatCameBefore: a command that came before a question began, and waited behind others on its
-// connection, is answered by it, if the lock was held and still is.
-func TestFlights_AnswerCommandsThatCameBefore(t *testing.T) {
+// TestFlights_LaterQuestionAnswersEarlierCommand: a command that came before a question began, and waited behind others on
+// its connection, is answered by it, if the lock was held and still is.
+func TestFlights_LaterQuestionAnswersEarlierCommand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		e := &scripted{}
@@ -423,9 +423,9 @@ func TestDecide_AwaitsLeaseThatCannotBeRenewed(t *testing.T) {
 	}
 }
 
-// TestDecide_ChangesHands: an acquisition that is refused at every try, and finds the lock free whenever it reads it, is
-// refused for the last holder. Nothing else is answered by a guess.
-func TestDecide_ChangesHands(t *testing.T) {
+// TestDecide_RefusedAtEveryTry: an acquisition that is refused at every try, and finds the lock free whenever it reads it,
+// is refused for the last holder. Nothing else is answered by a guess.
+func TestDecide_RefusedAtEveryTry(t *testing.T) {
 	heldBy := func(owner string) func(locks.LockRequest) (locks.Decision, error) {
 		return func(locks.LockRequest) (locks.Decision, error) {
 			return locks.Decision{Holder: owner, Remaining: 3 * time.Second}, nil
@@ -549,9 +549,9 @@ func TestFlights_NoOlderAnswerLater(t *testing.T) {
 	})
 }
 
-// TestFlights_OneQuestion: what asks for a lock and what asks about it are answered by one question, if all had come
-// before it was sent.
-func TestFlights_OneQuestion(t *testing.T) {
+// TestFlights_OneQuestionAnswersReadsAndAcquisitions: what asks for a lock and what asks about it are answered by one
+// question, if all had come before it was sent.
+func TestFlights_OneQuestionAnswersReadsAndAcquisitions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &scripted{
 			lock: func(locks.LockRequest) (locks.Decision, error) {

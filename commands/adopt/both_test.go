@@ -306,9 +306,9 @@ func TestBoth_ReplaceFails(t *testing.T) {
 	}
 }
 
-// TestBoth_ReplacedGoesWithItsClient: what a client has written over a lock is in neither place after the client has
-// left.
-func TestBoth_ReplacedGoesWithItsClient(t *testing.T) {
+// TestBoth_ReplacementIsUndoneForVanishedClient: what a client has written over a lock is in neither place after the client
+// has left.
+func TestBoth_ReplacementIsUndoneForVanishedClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := modes(t, "as=full")
 		b := m["b"]
@@ -400,9 +400,9 @@ func TestBoth_Divergence(t *testing.T) {
 	})
 }
 
-// TestOn_GrantWithoutCopyAsksNothing: a grant that was made in mode on has no copy, and the upstream is not asked about
+// TestFollowCopy_NotForGrantsOfModeOn: a grant that was made in mode on has no copy, and the upstream is not asked about
 // one.
-func TestOn_GrantWithoutCopyAsksNothing(t *testing.T) {
+func TestFollowCopy_NotForGrantsOfModeOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := modes(t, "")["o"]
 		o.do("SET lock:a me NX PX 5000")
@@ -414,9 +414,9 @@ func TestOn_GrantWithoutCopyAsksNothing(t *testing.T) {
 	})
 }
 
-// TestBoth_ServesOnGrantsAmongPolls: a client that has taken the lock in mode on extends and releases it in both, though
-// others poll for it in both, and so have its key at the upstream for a moment.
-func TestBoth_ServesOnGrantsAmongPolls(t *testing.T) {
+// TestBoth_ServesGrantsOfModeOnWhileOthersPoll: a client that has taken the lock in mode on extends and releases it in
+// both, though others poll for it in both, and so have its key at the upstream for a moment.
+func TestBoth_ServesGrantsOfModeOnWhileOthersPoll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := modes(t, "")
 		m["o"].do("SET lock:a me NX PX 5000")

@@ -123,9 +123,9 @@ func TestHash_Lapses(t *testing.T) {
 	})
 }
 
-// TestHash_Share: calls that come together enter with one question to the nodes. One that has the lock is not refused
-// by what another was told.
-func TestHash_Share(t *testing.T) {
+// TestHash_ConcurrentCallsShareOneQuestion: calls that come together enter with one question to the nodes. One that has the
+// lock is not refused by what another was told.
+func TestHash_ConcurrentCallsShareOneQuestion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		decided := make(chan struct{})
 		holder := locks.NewAdoptedHash("me")

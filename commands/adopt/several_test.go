@@ -18,8 +18,8 @@ func (u upstreamThat) Ask(ctx context.Context, args []string) ([]byte, error) {
 	return []byte(u.answers), nil
 }
 
-// TestDecide_Several: replies of locks and of the upstream are put together, and what cannot be is an error.
-func TestDecide_Several(t *testing.T) {
+// TestDecide_SeveralKeys: replies of locks and of the upstream are put together, and what cannot be is an error.
+func TestDecide_SeveralKeys(t *testing.T) {
 	const notTogether = "ERR the upstream answered in a way that cannot be put together with the locks"
 	u := upstreamThat{client: proxies(t, 1, "lock:*")[0]}
 	if got := u.do("SET", "lock:a", "me", "NX", "PX", "5000"); got != "+OK" {

@@ -135,8 +135,8 @@ func TestShares_Guard(t *testing.T) {
 	})
 }
 
-// TestShares_Both: they are not adopted in mode=both.
-func TestShares_Both(t *testing.T) {
+// TestShares_RefusedInModeBoth: they are not adopted in mode=both.
+func TestShares_RefusedInModeBoth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := proxies(t, 1, "lock:* mode=both")
 		for _, step := range []string{"0 read 5000 a > ADOPTREFUSED", "0 write 5000 a:write > ADOPTREFUSED", "0 unread 0 a 1 > ADOPTREFUSED"} {

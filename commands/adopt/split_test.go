@@ -26,9 +26,9 @@ func (e *divided) Read(_ context.Context, k locks.Key) (locks.Reading, error) {
 	return locks.Reading{}, &locks.QuorumError{Op: "LOCK", Name: k.Name, Nodes: 5, Need: 3, Got: e.answer}
 }
 
-// TestDecide_Split: if the nodes do not agree, but enough of them answer, an acquisition is refused; it is NOQUORUM if the
-// reply depends on who has the lock.
-func TestDecide_Split(t *testing.T) {
+// TestDecide_NodesDisagree: if the nodes do not agree, but enough of them answer, an acquisition is refused; it is NOQUORUM
+// if the reply depends on who has the lock.
+func TestDecide_NodesDisagree(t *testing.T) {
 	const noQuorum = "answered, 3 needed"
 	for _, tt := range []struct {
 		answer int
@@ -61,9 +61,9 @@ func TestDecide_Split(t *testing.T) {
 	}
 }
 
-// TestDecide_SplitBurst: if the nodes do not agree for long, one command of a burst waits for that, and not each of
-// them, except one that releases a lock which this proxy has granted. Later commands ask again.
-func TestDecide_SplitBurst(t *testing.T) {
+// TestDecide_NodesDisagreeForABurst: if the nodes do not agree for long, one command of a burst waits for that, and not
+// each of them, except one that releases a lock which this proxy has granted. Later commands ask again.
+func TestDecide_NodesDisagreeForABurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &divided{answer: 3}
 		c := at(t, e, "lock:* guard=no")
@@ -109,9 +109,9 @@ func (e *halfway) Unlock(_ context.Context, r locks.UnlockRequest) (int, error) 
 	return 0, &locks.QuorumError{Op: "UNLOCK", Name: r.Name, Nodes: 5, Need: 3, Got: 2}
 }
 
-// TestFlights_FailedChange: what a call has found before it tried to change the lock answers nothing after it, even if
-// nobody knows whether the change was made.
-func TestFlights_FailedChange(t *testing.T) {
+// TestFlights_NoEarlierAnswerAfterFailedChange: what a call has found before it tried to change the lock answers nothing
+// after it, even if nobody knows whether the change was made.
+func TestFlights_NoEarlierAnswerAfterFailedChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &halfway{}
 		e.read = locks.Reading{Held: true, Owner: you, Fence: 1, Holds: 1, Remaining: time.Minute}

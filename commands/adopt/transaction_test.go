@@ -124,8 +124,8 @@ func TestTransaction(t *testing.T) {
 	}
 }
 
-// TestTransaction_Null: the null array is another one in RESP3.
-func TestTransaction_Null(t *testing.T) {
+// TestTransaction_NullsOfRESP3: the null array is another one in RESP3.
+func TestTransaction_NullsOfRESP3(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := proxies(t, 1, "lock:*")[0]
 		p.proto = 3

@@ -11,7 +11,7 @@ import (
 
 // TestMigrationNotices: the tests of package adopt fail with every broken build.
 func TestMigrationNotices(t *testing.T) {
-	unitTestsNotice(t, Migration, Units{"commands/adopt", "^TestBoth|^TestOn_"})
+	unitTestsNotice(t, Migration, Units{"commands/adopt", "^TestBoth|^TestFollowCopy_"})
 }
 
 // TestKeptNotices: the tests of package quorum fail with every broken build.
