@@ -20,9 +20,10 @@
 //	a Call is made      adopt (New, Call), keys (which arguments may be locks), plain (a command on one lock), script (of
 //	                    which sort a script is; one on one lock), classes (of scripts, remembered)
 //	 and also decided   several (a command with several keys), batch (a script that extends several hashes), renewals (one
-//	                    that extends several read/write locks), fence (GET of a fence key), flush (FLUSHDB, FLUSHALL)
+//	                    that extends several read/write locks), fence (GET of a fence key)
 //	a Call is decided   adopt (Decide: try until it fits), take, reenter (hashes), replace (by another value), shares
-//	                    (read/write locks), split (no majority, or no try fitted), guard (not if the upstream has the key)
+//	                    (read/write locks), flush (FLUSHDB, FLUSHALL), split (no majority, or no try fitted), guard (not if
+//	                    the upstream has the key)
 //	mode=both           both (first the upstream, then the nodes), takeover (of a lock that only the upstream has), copy
 //	                    (the upstream's copy of a grant), divergence (upstream and nodes differ)
 //	answers are shared  flight (by concurrent calls), burst (by commands that a client has sent together)
