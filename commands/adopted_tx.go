@@ -50,7 +50,7 @@ func (s *Session) queueAdopted(ctx context.Context, q request) bool {
 	case s.idle(ctx) != nil:
 		return true
 	}
-	beside := adopt.Beside{Queued: s.tx.Len() > 0, Watched: s.watching, Tracked: s.mayTrack}
+	beside := adopt.UpstreamTx{Queued: s.tx.Len() > 0, Watched: s.watching, Tracked: s.mayTrack}
 	queued, err := s.d.opt.Adoption.Queue(adoptedConn{s}, &s.adoptedTx, q.args, s.keysOf(q.args), beside)
 	switch {
 	case err != nil:

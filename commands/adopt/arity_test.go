@@ -33,7 +33,7 @@ func TestCall_AnyArity(t *testing.T) {
 		if string(args[0]) == "WATCH" {
 			_ = p.a.Watch(t.Context(), p, &tx, args, keys)
 		}
-		if _, err := p.a.Queue(p, &tx, args, keys, Beside{}); err != nil && tx.Active() {
+		if _, err := p.a.Queue(p, &tx, args, keys, UpstreamTx{}); err != nil && tx.Active() {
 			executed++
 			_, _ = p.a.Exec(t.Context(), p, &tx)
 			tx.Forget()

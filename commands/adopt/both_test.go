@@ -450,14 +450,14 @@ func TestBoth_NoTransactions(t *testing.T) {
 		if err := b.a.Watch(t.Context(), b, watched, [][]byte{[]byte("WATCH"), []byte("lock:a")}, keys); err == nil || watched.Active() {
 			t.Errorf("WATCH: %v", err)
 		}
-		if queued, err := b.a.Queue(b, watched, words, keys, Beside{}); err == nil || queued {
+		if queued, err := b.a.Queue(b, watched, words, keys, UpstreamTx{}); err == nil || queued {
 			t.Errorf("DEL: %v", err)
 		}
 		b.do("SET lock:a me NX PX 5000")
 		if err := o.a.Watch(t.Context(), o, watched, [][]byte{[]byte("WATCH"), []byte("lock:a")}, keys); err != nil {
 			t.Fatal(err)
 		}
-		if queued, err := o.a.Queue(o, watched, words, keys, Beside{}); err != nil || !queued {
+		if queued, err := o.a.Queue(o, watched, words, keys, UpstreamTx{}); err != nil || !queued {
 			t.Fatal(err)
 		}
 		if r, err := o.a.Exec(t.Context(), o, watched); err != nil || string(r.Reply) != "*1\r\n:1\r\n" || m["d"].do("EXISTS lock:a") != ":0" {

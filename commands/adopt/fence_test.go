@@ -127,7 +127,7 @@ func TestFence_Refused(t *testing.T) {
 	}
 	var tx Transaction
 	words := [][]byte{[]byte("GET"), []byte("fence:lock:a")}
-	if _, err := c.a.Queue(c, &tx, words, Keys{[]int{1}, true}, Beside{}); err == nil || !strings.Contains(err.Error(), "inside MULTI") {
+	if _, err := c.a.Queue(c, &tx, words, Keys{[]int{1}, true}, UpstreamTx{}); err == nil || !strings.Contains(err.Error(), "inside MULTI") {
 		t.Errorf("inside MULTI: %v", err)
 	}
 	words[0] = []byte("WATCH")

@@ -138,7 +138,7 @@ func TestFlush_Fails(t *testing.T) {
 	if got := c.do("FLUSHALL"); got != "+OK" {
 		t.Error(got)
 	}
-	_, refused := c.a.Queue(c, &Transaction{}, words, Keys{nil, true}, Beside{})
+	_, refused := c.a.Queue(c, &Transaction{}, words, Keys{nil, true}, UpstreamTx{})
 	if got := refused.Error(); got != `ADOPTREFUSED FLUSHALL lock:*: it is inside MULTI; adopted by "lock:*"` {
 		t.Error(got)
 	}

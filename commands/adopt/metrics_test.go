@@ -24,7 +24,7 @@ func TestReport(t *testing.T) {
 	}
 	p.do("EVAL", compareAndDelete, "1", "lock:a", "me")
 	p.do("EVAL", raises, "1", "lock:a", "me")
-	_, _ = p.a.Queue(p, &Transaction{}, [][]byte{[]byte("GET"), []byte("lock:a")}, Keys{[]int{1}, true}, Beside{Queued: true})
+	_, _ = p.a.Queue(p, &Transaction{}, [][]byte{[]byte("GET"), []byte("lock:a")}, Keys{[]int{1}, true}, UpstreamTx{Queued: true})
 	p.no = errors.New("NOPERM")
 	p.do("SET", "lock:b", "me", "NX", "PX", "5000")
 	all := metrics.Registry{p.a}
@@ -148,7 +148,7 @@ func TestNoteRefusal(t *testing.T) {
 	var out bytes.Buffer
 	p.a.opt.Log = slog.New(slog.NewTextHandler(&out, nil))
 	get := [][]byte{[]byte("GET"), []byte("lock:a")}
-	_, _ = p.a.Queue(p, &Transaction{}, get, Keys{[]int{1}, true}, Beside{Queued: true})
+	_, _ = p.a.Queue(p, &Transaction{}, get, Keys{[]int{1}, true}, UpstreamTx{Queued: true})
 	call, err := p.a.Call(p, [][]byte{[]byte("TTL"), []byte("lock:a")}, Keys{[]int{1}, true})
 	if err != nil {
 		t.Fatal(err)

@@ -97,15 +97,15 @@ func (a *Adoption) Watch(ctx context.Context, conn Connection, t *Transaction, a
 	return err
 }
 
-// Beside is what a transaction has at the upstream.
-type Beside struct {
+// UpstreamTx is what a transaction has at the upstream.
+type UpstreamTx struct {
 	Queued, Watched bool
 	Tracked         bool // the client may keep what it reads
 }
 
 // Queue keeps a command for EXEC. queued is false, without an error, if the command concerns no lock. An error is the reply
 // to the client, and aborts the transaction.
-func (a *Adoption) Queue(conn Connection, t *Transaction, args [][]byte, keys Keys, b Beside) (queued bool, err error) {
+func (a *Adoption) Queue(conn Connection, t *Transaction, args [][]byte, keys Keys, b UpstreamTx) (queued bool, err error) {
 	call, err := a.newCall(conn, args, keys)
 	if err != nil {
 		a.noteRefusal(conn, err)

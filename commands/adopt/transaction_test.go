@@ -36,7 +36,7 @@ func (c *client) say(t *Transaction, line string) string {
 	queued := false
 	switch {
 	case queue:
-		if queued, err = c.a.Queue(c, t, args, keys, Beside{}); queued {
+		if queued, err = c.a.Queue(c, t, args, keys, UpstreamTx{}); queued {
 			return "QUEUED"
 		}
 	case words[0] == "WATCH":
@@ -167,7 +167,7 @@ func TestTransaction_Signals(t *testing.T) {
 		var tx Transaction
 		queue := func() {
 			t.Helper()
-			if _, err := p.a.Queue(p, &tx, [][]byte{[]byte("EVAL"), []byte(freeAndTell), []byte("1"), []byte("lock:a")}, Keys{}, Beside{}); err != nil {
+			if _, err := p.a.Queue(p, &tx, [][]byte{[]byte("EVAL"), []byte(freeAndTell), []byte("1"), []byte("lock:a")}, Keys{}, UpstreamTx{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -208,7 +208,7 @@ func TestTransaction_Rights(t *testing.T) {
 func TestTransaction_RefusesOtherKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := proxies(t, 1, "lock:*")[0]
-		for b, why := range map[Beside]string{
+		for b, why := range map[UpstreamTx]string{
 			{Queued: true}:  "it is inside MULTI with commands that are about no lock",
 			{Watched: true}: "it is inside MULTI, and a key that is no lock is watched",
 			{Tracked: true}: "CLIENT TRACKING is on, and would not be told of changes of a lock",

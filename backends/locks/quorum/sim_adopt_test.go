@@ -559,7 +559,7 @@ func (c *simClient) adoptedWatch() {
 	if _, reply, _ := c.adopted(p, name, nil, 0, "GET", name); !strings.HasSuffix(reply, "\r\n"+value) {
 		return
 	}
-	if _, err = p.adoption.Queue(call, &tx, words("DEL"), keys, adopt.Beside{}); err != nil {
+	if _, err = p.adoption.Queue(call, &tx, words("DEL"), keys, adopt.UpstreamTx{}); err != nil {
 		h.blame(name, "%s: DEL is not queued: %v", c.who, err)
 		return
 	}
