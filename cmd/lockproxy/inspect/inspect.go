@@ -122,10 +122,10 @@ func WriteLocks(w io.Writer, locks []Lock) error {
 		if l.Readers > 0 {
 			readers = strconv.FormatInt(l.Readers, 10)
 		}
-		rows = append(rows, []string{l.Name, l.Owner, only(held, short(l.Held)), only(held || l.Readers > 0, short(l.Remaining)), only(held, strconv.FormatInt(l.Holds, 10)), readers,
-			strconv.FormatInt(l.Waiters, 10), only(held, strconv.FormatInt(l.Votes, 10)), only(held, strconv.FormatInt(l.Fence, 10)), by, l.Info})
+		rows = append(rows, []string{l.Name, l.Owner, only(held, short(l.Held)), only(held || l.Readers > 0, short(l.Remaining)), strconv.FormatInt(l.Waiters, 10), by,
+			only(held, strconv.FormatInt(l.Holds, 10)), readers, only(held, strconv.FormatInt(l.Votes, 10)), only(held, strconv.FormatInt(l.Fence, 10)), l.Info})
 	}
-	return table(w, []string{"NAME", "OWNER", "HELD", "LEFT", "HOLDS", "SHARED", "WAITING", "VOTES", "FENCE", "KIND", "INFO"}, rows)
+	return table(w, []string{"NAME", "OWNER", "HELD", "LEFT", "WAITING", "KIND", "HOLDS", "SHARED", "VOTES", "FENCE", "INFO"}, rows)
 }
 
 // only is a text if it means something, else nothing.

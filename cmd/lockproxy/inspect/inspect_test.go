@@ -68,11 +68,11 @@ func TestWriteLocks_Readers(t *testing.T) {
 	both, read := held, Lock{Name: "c", Remaining: 3000, Readers: 12, Waiters: 1}
 	both.Name, both.Readers = "b", 1
 	for want, locks := range map[string][]Lock{
-		"NAME  OWNER  HELD  LEFT  HOLDS  WAITING  VOTES  FENCE\na     o      1.0s  2.0s  1      0        3      7\n": {held},
-		"NAME  OWNER  HELD  LEFT  HOLDS  SHARED  WAITING  VOTES  FENCE\n" +
-			"a     o      1.0s  2.0s  1              0        3      7\n" +
-			"b     o      1.0s  2.0s  1      1       0        3      7\n" +
-			"c                  3.0s         12      1\n": {held, both, read},
+		"NAME  OWNER  HELD  LEFT  WAITING  HOLDS  VOTES  FENCE\na     o      1.0s  2.0s  0        1      3      7\n": {held},
+		"NAME  OWNER  HELD  LEFT  WAITING  HOLDS  SHARED  VOTES  FENCE\n" +
+			"a     o      1.0s  2.0s  0        1              3      7\n" +
+			"b     o      1.0s  2.0s  0        1      1       3      7\n" +
+			"c                  3.0s  1               12\n": {held, both, read},
 	} {
 		var b strings.Builder
 		if err := WriteLocks(&b, locks); err != nil || b.String() != want {
