@@ -520,12 +520,14 @@ func TestUnlock_OneHoldThoughANodeIsLate(t *testing.T) {
 	allVote(t, s)
 	for range 5 {
 		lock(t, s, "job", "alice", time.Minute)
+		var last locks.Grant
 		for range 3 {
-			lock(t, s, "job", "alice", time.Minute)
+			last = lock(t, s, "job", "alice", time.Minute)
 		}
 		everywhere(t, s, c)
 		k := s.RedisKeys(locks.Key{Name: "job"})
-		c[1].Do(t, "HINCRBY", k.Lock, "f", "1000")
+		c[1].Do(t, "HINCRBY", k.Lock, "f", "1000") // as if it had lost the grant before the last LOCK, which made it anew
+		c[1].Do(t, "HSET", k.Lock, "a", last.Hold)
 		c[1].Do(t, "HINCRBY", k.Fences, "c", "1000")
 		nodes[2].Pause()
 		time.AfterFunc(500*time.Millisecond, nodes[2].Resume)
