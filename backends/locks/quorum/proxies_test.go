@@ -36,6 +36,29 @@ func TestUnlock_OneHoldOnTwoMajorities(t *testing.T) {
 	})
 }
 
+// TestUnlock_HoldOfItsRequestOnASilentNode: an UNLOCK with the id of a LOCK gives back what that took, and not what else was read, where
+// one node that has it does not answer the read.
+func TestUnlock_HoldOfItsRequestOnASilentNode(t *testing.T) {
+	t.Parallel()
+	inBubble(t, 3, testOptions{}, func(t *testing.T, s *timeless) {
+		other := s.another(t)
+		lock(t, s.proxy, "job", "alice", 30*time.Second)
+		time.Sleep(10 * time.Millisecond)
+		s.failScripts(map[int]*scripts.Script{0: scripts.Acquire})
+		d, err := s.Lock(t.Context(), locks.LockRequest{Key: jobKey, Owner: "alice", TTL: 2 * time.Second, Req: "a"})
+		if err != nil || !d.Granted {
+			t.Fatal(d, err)
+		}
+		s.failScripts(map[int]*scripts.Script{2: scripts.Read})
+		if left, err := other.Unlock(t.Context(), locks.UnlockRequest{Key: jobKey, Owner: "alice", Req: "a"}); err != nil || left != 1 {
+			t.Errorf("%d, %v", left, err)
+		}
+		s.failScripts(nil)
+		time.Sleep(3 * time.Second)
+		refused(t, other.proxy, "job", "bob", time.Second)
+	})
+}
+
 // TestRenew_UnderTwoFences: a lock is not lost while a quorum has it, though not under one fence.
 func TestRenew_UnderTwoFences(t *testing.T) {
 	t.Parallel()

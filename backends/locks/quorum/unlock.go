@@ -317,7 +317,12 @@ func (s *Store) tryUnlockAfterRead(ctx context.Context, h locks.Holder, r locks.
 		}
 		return 0, false, s.orReads(ctx, h, votes, s.unlockError(h, result, votes, nil))
 	}
-	holds := holdid.OfRequest(tagOf(&r), holdIDs(g.holds))
+	ids := holdIDs(g.holds)
+	if r.Req != "" && !anew { // a node that has its hold may be silent: then no other is given back in its place
+		maybe := holdIDs(s.possibleHolds(votes, h.Owner, g.fence, began))
+		ids = append(ids, slices.DeleteFunc(maybe, func(id string) bool { return holdid.Tag(id) != tagOf(&r) })...)
+	}
+	holds := holdid.OfRequest(tagOf(&r), ids)
 	if r.All {
 		holds = tally.EveryHold(votes, h.Owner)
 	}
