@@ -39,6 +39,8 @@
 -- are left or they were missing here, are remembered one by one as given back, as are all in a quarantine: a copy leaves
 -- them out. Other known holds of the grant that are missing here are added: see add in the prologue. The lease ends with the
 -- last of the holds left.
+-- A release of the owner without a TAG means the hold taken last, and its proxy may not know that: a live hold here that was taken later, and that the
+-- message does not name, takes over the end of the one given back, so that what is left lasts as long as its owner counts on.
 -- After all but an undo the intents of this owner are over as well, but for that of a reader who waited for several names.
 -- Repeating it changes nothing. A node that may not vote does all of it, and replies with its refusal.
 local refusal = abstains()
@@ -88,19 +90,32 @@ if next(tags) and mine and not sole_hold and (h.present > 0 or h.fence <= fence)
   end
 end
 
--- ending_without returns the end of the lease without the holds given back, and the number of holds left then.
+-- ending_without returns the end of the lease without the holds given back, and the number of holds left then; and, of holds
+-- that were taken later through other proxies, the values with which they take over the end of those given back.
 local function ending_without()
-  if h.alone and sole_hold or #given <= final - first + 1 and h.present == redis.call('HLEN', KEYS[1]) - base then return 0, 0 end
-  local gone, ends, n = {}, 0, 0
+  if h.alone and sole_hold or #given <= final - first + 1 and h.present == redis.call('HLEN', KEYS[1]) - base then return 0, 0, {} end
+  local gone, named, ends, n, later = {}, {}, 0, 0, {}
   for _, id in ipairs(given) do gone[id] = true end
+  for i = final + 1, #ARGV, 2 do named[ARGV[i]] = true end
+  local last, at = 0, 0 -- when the last of those given back was taken, and the latest of their ends
+  for i = first, final do
+    local value = by_owner and request == '' and h.values[i]
+    if value then last, at = math.max(last, taken(value)), math.max(at, math.min(ending(value), h.ends)) end
+  end
   local ids, values = live(h.ends)
   for _, id in ipairs(ids) do
     if not gone[id] then
-      ends = math.max(ends, ending(values[id]))
+      local its = ending(values[id])
+      if its < at and not named[id] and taken(values[id]) > last then
+        its = at
+        later[#later + 1] = id
+        later[#later + 1] = at .. ' ' .. taken(values[id])
+      end
+      ends = math.max(ends, its)
       n = n + 1
     end
   end
-  return ends, n
+  return ends, n, later
 end
 
 if same then add(h, final + 1) end
@@ -111,7 +126,7 @@ end
 local released_by = by_owner and not mine and recall('H' .. ARGV[first])
 local removed, left, reinstated, listeners, freed = 0, 0, false, 0, false
 if mine and (h.present > 0 or #given > final - first + 1) and not (force and h.fence > fence) then
-  local ends, n = ending_without()
+  local ends, n, later = ending_without()
   if lineage ~= '' and h.lineage ~= lineage and ends < h.ends then return refusal or {4, noted} end
   removed, reinstated = 1, h.told
   if force then
@@ -133,6 +148,7 @@ if mine and (h.present > 0 or #given > final - first + 1) and not (force and h.f
     h, freed = nil, true
   else
     redis.call('HDEL', KEYS[1], unpack(given))
+    if #later > 0 then redis.call('HSET', KEYS[1], unpack(later)) end
     if ends < h.ends then extend(owner, h.grant, ends) end
     left = h.fence == fence and holds(ends) or -1
   end

@@ -96,7 +96,7 @@ local removed, left, reinstated, listeners, freed = 0, 0, false, 0, false
 		Name:    "unlock-by-owner",
 		Breaks:  "an unlock gives back one hold: the owner's others go with it",
 		Profile: "majorities",
-		Edits:   []Edit{{"scripts/release.lua", "  local ends, n = ending_without()\n", "  local ends, n = ending_without()\n  if by_owner then ends, n = 0, 0 end\n"}},
+		Edits:   []Edit{{"scripts/release.lua", "  local ends, n, later = ending_without()\n", "  local ends, n, later = ending_without()\n  if by_owner then ends, n = 0, 0 end\n"}},
 	},
 	{
 		Name:   "lease-cut-short",
@@ -241,6 +241,24 @@ if h and h.owner ~= owner and not replaces then return`}},
 		Breaks: "an UNLOCK with the id of a LOCK gives back the hold of that, though a node that has it is silent",
 		Units:  Units{"backends/locks/quorum", "^TestUnlock_HoldOfItsRequestOnASilentNode$"},
 		Edits:  []Edit{{"backends/locks/quorum/unlock.go", "if r.Req != \"\" && !anew { // a node", "if false { // a node"}},
+	},
+	{
+		Name:   "unlock-of-the-longer-hold",
+		Breaks: "a hold taken last through another proxy takes over the end of the one that is given back in its place",
+		Units:  Units{"backends/locks/quorum", "^TestUnlock_LeavesTheLongerLease$"},
+		Edits:  []Edit{{"scripts/release.lua", "if #later > 0 then redis.call('HSET', KEYS[1], unpack(later)) end\n", ""}},
+	},
+	{
+		Name:   "shorter-hold-stays-short",
+		Breaks: "the same: the lease lasts for as long",
+		Units:  Units{"backends/locks/quorum", "^TestUnlock_LeavesTheLongerLease$"},
+		Edits:  []Edit{{"scripts/release.lua", "      if its < at and not named", "      if false and not named"}},
+	},
+	{
+		Name:   "earlier-hold-lasts-longer",
+		Breaks: "a hold that was taken first lasts no longer when the last one is given back",
+		Units:  Units{"backends/locks/quorum", "^TestUnlock_OfTheLastLeavesTheFirst$"},
+		Edits:  []Edit{{"scripts/release.lua", " and taken(values[id]) > last then", " then"}},
 	},
 	{
 		Name:   "new-once-more",

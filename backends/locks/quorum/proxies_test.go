@@ -59,6 +59,63 @@ func TestUnlock_HoldOfItsRequestOnASilentNode(t *testing.T) {
 	})
 }
 
+// TestUnlock_LeavesTheLongerLease: an UNLOCK through the proxy that took the first hold leaves the lock for as long as that was
+// promised, since it means the hold taken last, which another proxy took; also where one node lacks that one, or has not heard of
+// the UNLOCK yet, and with permits.
+func TestUnlock_LeavesTheLongerLease(t *testing.T) {
+	t.Parallel()
+	for _, misses := range []map[int]*scripts.Script{nil, {2: scripts.Acquire}, {2: scripts.Release}} {
+		for _, permits := range []int{0, 1} {
+			inBubble(t, 3, testOptions{}, func(t *testing.T, s *timeless) {
+				ask := func(p *proxy, owner string, ttl time.Duration) bool {
+					t.Helper()
+					d, err := p.Lock(t.Context(), locks.LockRequest{Key: jobKey, Owner: owner, TTL: ttl, Shared: permits > 0, Permits: permits})
+					if err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(10 * time.Millisecond)
+					return d.Granted
+				}
+				other := s.another(t)
+				ask(s.proxy, "alice", 30*time.Second)
+				s.failScripts(misses)
+				ask(other.proxy, "alice", 2*time.Second)
+				if left, err := s.Unlock(t.Context(), locks.UnlockRequest{Key: jobKey, Owner: "alice", Shared: permits > 0}); err != nil || left != 1 {
+					t.Fatal(left, err)
+				}
+				s.failScripts(nil)
+				time.Sleep(3 * time.Second)
+				if v, err := other.Renew(t.Context(), locks.RenewRequest{Key: jobKey, Owner: "alice", TTL: 27 * time.Second, Shared: permits > 0}); err != nil {
+					t.Error("RENEW: ", v, err)
+				}
+				time.Sleep(22 * time.Second)
+				if ask(other.proxy, "bob", time.Second) {
+					t.Errorf("permits %d, a node misses %v: granted while alice counts with 30 s", permits, misses)
+				}
+				time.Sleep(6 * time.Second)
+				if !ask(other.proxy, "bob", time.Second) {
+					t.Errorf("permits %d, a node misses %v: refused after that", permits, misses)
+				}
+			})
+		}
+	}
+}
+
+// TestUnlock_OfTheLastLeavesTheFirst: the hold that was taken first does not last longer when the last one is given back.
+func TestUnlock_OfTheLastLeavesTheFirst(t *testing.T) {
+	t.Parallel()
+	inBubble(t, 3, testOptions{}, func(t *testing.T, s *timeless) {
+		other := s.another(t)
+		lock(t, other.proxy, "job", "alice", 2*time.Second)
+		time.Sleep(10 * time.Millisecond)
+		lock(t, s.proxy, "job", "alice", 30*time.Second)
+		time.Sleep(10 * time.Millisecond)
+		unlock(t, s.proxy, "job", "alice", 1)
+		time.Sleep(3 * time.Second)
+		lock(t, other.proxy, "job", "bob", time.Second)
+	})
+}
+
 // TestRenew_UnderTwoFences: a lock is not lost while a quorum has it, though not under one fence.
 func TestRenew_UnderTwoFences(t *testing.T) {
 	t.Parallel()

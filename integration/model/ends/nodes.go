@@ -1,5 +1,7 @@
 package main
 
+import "math/bits"
+
 // nodeSteps: everything that may be executed on node k next.
 func (c *Config) nodeSteps(s *state, k int, out emit) {
 	n := &s.nodes[k]
@@ -166,6 +168,9 @@ func (c *Config) releaseWith(s *state, k, i int, known rests, out emit) {
 				m.rem[h] = 0
 			}
 		}
+		if c.TakesOver {
+			t.takeOver(m, n.rem, u.holds, known)
+		}
 		m.ended &^= u.holds
 		left := largest(m.rem)
 		if c.NodeChecks && left > 0 && left < largest(n.rem) && u.noted == 0 {
@@ -298,6 +303,19 @@ func (c *Config) renew(s *state, k, r int, out emit) {
 		}
 		out(t, step{"a node renews for", -1, int(nr.proxy), int(rem)}, "")
 	})
+}
+
+// takeOver lets holds that were taken after those given back, and that the proxy does not know, end no earlier than these did.
+func (s *state) takeOver(n *node, was rests, given uint8, known rests) {
+	last := bits.Len8(given) - 1
+	for h := last + 1; h < maxHolds; h++ {
+		for g := range was {
+			if given>>g&1 == 1 && known[h] == 0 && n.rem[h] > 0 && n.rem[h] < was[g] {
+				n.rem[h] = was[g]
+				s.since[h] = max(s.since[h], s.since[g])
+			}
+		}
+	}
 }
 
 // hasOthers reports whether A has other live holds here.

@@ -14,6 +14,7 @@ type Rules struct {
 	CapsLocks    bool // LOCK tells no more than what its proxy remembers of other holds, if a RENEW was asked for there meanwhile
 	NamesMaybe   bool // a RENEW that reads names also holds that only some nodes have, if a quorum may have them with those that it did not hear
 	NamesAll     bool // a node does not apply a RENEW that goes by memory and does not name all live holds there; the proxy reads then
+	TakesOver    bool // a hold taken later, which the proxy does not know, takes over the end of one that is given back
 	Raises       bool // a RENEW lets holds that it does not name end no earlier than those it does
 	BoundAdded   bool // a hold that a node adds ends no later than the lease there
 	BareRetries  bool // a retry of a release leaves the other holds out, whose rests have aged since
@@ -24,7 +25,7 @@ type Rules struct {
 }
 
 func soundRules() Rules {
-	return Rules{OwnEnds: true, NoteBefore: true, TrustHold: true, TrustAll: true, SparesLocks: true, NamesMaybe: true, NamesAll: true, Raises: true,
+	return Rules{OwnEnds: true, NoteBefore: true, TrustHold: true, TrustAll: true, SparesLocks: true, NamesMaybe: true, NamesAll: true, TakesOver: true, Raises: true,
 		BoundAdded: true, BareRetries: true, FreshNotes: true, NotedRefuses: true, ToldVotes: true, Marks: true}
 }
 

@@ -34,6 +34,7 @@ var variants = []explore.Variant[Rules, Config]{
 		func(r *Rules) { r.ToldVotes = false }, "P6", lapsing()),
 	without("marks", "holds that were given back are not marked",
 		func(r *Rules) { r.Marks = false }, "P6", renewingTwo()),
+	without("takes-over", "a release leaves holds that its proxy does not know as they are", func(r *Rules) { r.TakesOver = false }, "", nil),
 	without("bound-added", "a hold is added with whatever end the message says", func(r *Rules) { r.BoundAdded = false }, "", nil),
 	without("raises", "a RENEW leaves holds that it does not name as they are", func(r *Rules) { r.Raises = false }, "", nil),
 }
