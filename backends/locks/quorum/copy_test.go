@@ -647,6 +647,7 @@ func TestRounds_OldOnesCountForNothing(t *testing.T) {
 		for try := range 50 {
 			name := what + strconv.Itoa(try)
 			lock(t, s, name, "alice", 20*time.Minute)
+			eventually(t, time.Minute, "the LOCK has come to all nodes", s.set.Idle)
 			for _, n := range nodes {
 				n.Pause()
 			}

@@ -234,7 +234,7 @@ func TestSession_ForcedElsewhere(t *testing.T) {
 	if _, held, err := other.Force(t.Context(), locks.Key{DB: 0, Name: "job"}); err != nil || !held {
 		t.Fatal(held, err)
 	}
-	c.lostOnce(t, patient, g, "it expired or was taken away")
+	c.lostOnce(t, patient, g, locks.ForcedReason)
 }
 
 // TestNotify_CutsWhileSessionsHaveLocks: a proxy is subscribed to cuts while its sessions have locks, and a while longer.
