@@ -228,7 +228,7 @@ if h and h.owner ~= owner and not replaces then return`}},
 		Name:   "unlock-beside-a-rival",
 		Breaks: "an UNLOCK by memory that nodes call too late, naming a rival, is read again: a third proxy may have given the lease back",
 		Units:  Units{"backends/locks/quorum", "^TestUnlock_BesideARivalThroughAThirdProxy$"},
-		Edits:  []Edit{{"backends/locks/quorum/unlock.go", "	return n >= s.set.Quorum\n}\n\n// unlockDisputed", "	return false\n}\n\n// unlockDisputed"}},
+		Edits:  []Edit{{"backends/locks/quorum/unlock.go", "tally.LostToRival(votes, s.set.Quorum, h.Owner)", "false"}},
 	},
 	{
 		Name:   "forced-without-a-word",

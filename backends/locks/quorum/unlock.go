@@ -59,7 +59,7 @@ func (s *Store) unlockKnown(ctx context.Context, h locks.Holder, r locks.UnlockR
 		return s.unlockDisputed(ctx, h, r, g, holds, votes)
 	case r.Fence == 0 && s.mayHaveAnother(votes):
 		return s.unlockAfterRead(ctx, h, r)
-	case r.Req == "" && s.lostToARival(votes, h.Owner):
+	case r.Req == "" && tally.LostToRival(votes, s.set.Quorum, h.Owner):
 		return s.unlockAfterRead(ctx, h, r)
 	case result != tally.Applied: // perhaps it was given back, or taken anew, through another proxy
 		return s.unlockAfterRead(ctx, h, r)
@@ -105,18 +105,6 @@ func doneBefore(votes []voters.Vote, r *locks.UnlockRequest) bool {
 func (s *Store) mayHaveAnother(votes []voters.Vote) bool {
 	return voters.CountKind(votes, voters.Duplicate) >= s.set.Quorum ||
 		!s.set.Agree(votes) && slices.ContainsFunc(votes, func(v voters.Vote) bool { return v.Since })
-}
-
-// lostToARival reports whether a quorum says that what was to be given back was given back before, and names another owner: through
-// two other proxies, say. Fewer nodes may say so of an UNLOCK that came to them after those which had the hold.
-func (s *Store) lostToARival(votes []voters.Vote, owner string) bool {
-	n := 0
-	for i := range votes {
-		if v := &votes[i]; v.TooLate && v.Owner != "" && v.Owner != owner {
-			n++
-		}
-	}
-	return n >= s.set.Quorum
 }
 
 // unlockDisputed goes on after a conflict: through another proxy, this UNLOCK gave back another hold before, or

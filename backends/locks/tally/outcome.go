@@ -112,6 +112,18 @@ func Release(votes []voters.Vote, q int, final bool, owner string, fence int64) 
 	return countOutcome(votes, q, final, owner, didRelease(fence))
 }
 
+// LostToRival reports whether a quorum says that what was to be released was released before, and names another owner. Fewer nodes may
+// say so of a release that came to them after those which had the hold.
+func LostToRival(votes []voters.Vote, q int, owner string) bool {
+	n := 0
+	for i := range votes {
+		if v := &votes[i]; v.TooLate && v.Owner != "" && v.Owner != owner {
+			n++
+		}
+	}
+	return n >= q
+}
+
 // EndOf is the end of a round on an existing grant.
 func EndOf(err error, r Outcome) voters.End {
 	if err != nil {
