@@ -689,17 +689,24 @@ func TestRounds_OldOnesCountForNothing(t *testing.T) {
 	}
 }
 
+// startInDoubt is a proxy with a grant of job on three nodes, of which the first has forgotten it and votes again, as gen.
+func startInDoubt(t *testing.T) (s *proxy, nodes []*redistest.Server, g locks.Grant, gen string) {
+	t.Helper()
+	nodes = redistest.StartNodes(t, 3)
+	s = serve(t, longLeases(t, nodes))
+	allVote(t, s)
+	g = lock(t, s, "job", "alice", 20*time.Minute)
+	nodes[0].Do(t, "FLUSHALL")
+	copied(t, s, nodes[0])
+	gen = nodes[0].Do(t, "HGET", "lockproxy:node", "gen").Text
+	eventually(t, time.Minute, "the proxy knows since when it votes", func() bool { return s.Members[0].VotedBefore(s.Now(), gen) })
+	return s, nodes, g, gen
+}
+
 // TestCarry_OnlyByARenewalThatBeganAfterTheNodeVoted: what ended the grant may have been decided with what the node has forgotten.
 func TestCarry_OnlyByARenewalThatBeganAfterTheNodeVoted(t *testing.T) {
 	t.Parallel()
-	nodes := redistest.StartNodes(t, 3)
-	s := serve(t, longLeases(t, nodes))
-	allVote(t, s)
-	g := lock(t, s, "job", "alice", 20*time.Minute)
-	nodes[0].Do(t, "FLUSHALL")
-	copied(t, s, nodes[0])
-	gen := nodes[0].Do(t, "HGET", "lockproxy:node", "gen").Text
-	eventually(t, time.Minute, "the proxy knows since when it votes", func() bool { return s.Members[0].VotedBefore(s.Now(), gen) })
+	s, nodes, g, gen := startInDoubt(t)
 	h, known := locks.Holder{Key: g.Key, Owner: "alice"}, s.grants.lookup(locks.Holder{Key: g.Key, Owner: "alice"})
 	votes := []voters.Vote{{Code: voters.InDoubt, Gen: gen, Err: voters.ErrTimeout}, {Kind: voters.Yes}, {Kind: voters.Yes}}
 	record := s.RedisKeys(g.Key).Lock
@@ -726,14 +733,7 @@ func TestCarry_OnlyByARenewalThatBeganAfterTheNodeVoted(t *testing.T) {
 // TestCarry_LateVote: the lock is back on a node that votes when the others have renewed it.
 func TestCarry_LateVote(t *testing.T) {
 	t.Parallel()
-	nodes := redistest.StartNodes(t, 3)
-	s := serve(t, longLeases(t, nodes))
-	allVote(t, s)
-	g := lock(t, s, "job", "alice", 20*time.Minute)
-	nodes[0].Do(t, "FLUSHALL")
-	copied(t, s, nodes[0])
-	gen := nodes[0].Do(t, "HGET", "lockproxy:node", "gen").Text
-	eventually(t, time.Minute, "the proxy knows since when it votes", func() bool { return s.Members[0].VotedBefore(s.Now(), gen) })
+	s, nodes, g, _ := startInDoubt(t)
 	nodes[0].Pause()
 	if _, err := s.Renew(t.Context(), locks.RenewRequest{Key: g.Key, Owner: "alice", TTL: 30 * time.Minute}); err != nil {
 		t.Error(err)
