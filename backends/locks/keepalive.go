@@ -55,7 +55,7 @@ type lease struct {
 	busy     bool               // a worker has it, or is to take it
 	cancel   context.CancelFunc // of the renewal under way
 	doubtful bool               // it may be lost, or end earlier than is known
-	forced   bool               // a node says that an operator took it away
+	forced   bool               // a lock node told that FORCE, through another proxy, took it away
 	lastErr  error              // of the last renewal, nil if it succeeded
 
 	at    time.Duration // key of Keepalive.schedule
@@ -252,10 +252,12 @@ func (k *Keepalive) recheck(h Holder, doubtful bool) { k.RecheckIn(0, h, doubtfu
 func (k *Keepalive) RecheckIn(pause time.Duration, h Holder, doubtful bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	l := k.leases[h]
-	if l == nil {
-		return
+	if l := k.leases[h]; l != nil {
+		k.recheckLocked(pause, l, doubtful)
 	}
+}
+
+func (k *Keepalive) recheckLocked(pause time.Duration, l *lease, doubtful bool) {
 	l.doubtful = l.doubtful || doubtful
 	if at := k.svc.store.Now() + pause; !l.busy && (pause == 0 || at < l.next) {
 		l.next = at
@@ -263,19 +265,21 @@ func (k *Keepalive) RecheckIn(pause time.Duration, h Holder, doubtful bool) {
 	}
 }
 
-// RecheckAll rechecks all leases as doubtful, within a millisecond for each.
+// RecheckAll rechecks all leases as doubtful, a millisecond apart.
 func (k *Keepalive) RecheckAll() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	at := k.svc.store.Now()
+	pause := time.Duration(0)
 	for _, l := range k.leases {
-		l.doubtful = true
-		if !l.busy && at < l.next {
-			l.next = at
-			k.scheduleLocked(l)
-		}
-		at += time.Millisecond
+		k.recheckLocked(pause, l, true)
+		pause += time.Millisecond
 	}
+}
+
+// Keeps reports whether a session here has the grant with this fence.
+func (k *Keepalive) Keeps(h Holder, fence int64) bool {
+	_, ok := k.KeptFor(h, fence)
+	return ok
 }
 
 // KeptFor reports whether a session here has the grant with this fence, and which client's: that of the LOCK that came last.

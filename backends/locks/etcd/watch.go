@@ -112,7 +112,7 @@ func (s *Store) released(source *locks.Source, e *watchEvent) {
 	if kind == isReader {
 		h = h.Reading()
 	}
-	if _, kept := s.host.Keepalive.KeptFor(h, rec.fence(mod)); kept && kind != isIntent {
+	if kind != isIntent && s.host.Keepalive.Keeps(h, rec.fence(mod)) {
 		s.host.Keepalive.RecheckIn(cutPause, h, true) // unless it is being given back here
 	}
 	source.Released(k, rec.Base+e.KV.Mod, locks.Freed)

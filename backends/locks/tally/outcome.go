@@ -112,8 +112,8 @@ func Release(votes []voters.Vote, q int, final bool, owner string, fence int64) 
 	return countOutcome(votes, q, final, owner, didRelease(fence))
 }
 
-// LostToRival reports whether a quorum says that what was to be released was released before, and names another owner. Fewer nodes may
-// say so of a release that came to them after those which had the hold.
+// LostToRival reports whether a quorum names another owner, and says that another release gave the hold back before this one. Fewer than a quorum prove
+// nothing: this release may have come to them late, when the others had done it and the next owner had come.
 func LostToRival(votes []voters.Vote, q int, owner string) bool {
 	n := 0
 	for i := range votes {

@@ -236,6 +236,7 @@ func (s *Set) RepairNodes(ctx context.Context, enlist bool) (acted bool) {
 	}
 	s.recovery.recorded = recorded(votes, s.recovery.recorded)
 	s.recovery.used = s.recovery.used || s.recovery.recorded
+	s.noteEmptied(votes)
 	s.recordStatus(votes)
 	s.recovery.probes.Add(1)
 	return len(actions) > 0
@@ -332,13 +333,15 @@ type repairAction struct {
 	args   []string
 }
 
+// knowsRecords reports whether this proxy knows better than that nodes without a record are new.
+func (s *Set) knowsRecords() bool { return s.recovery.used && s.Opts.grace() == GraceSafe }
+
 // planRepairs is what the nodes need after a probe. Nodes that had records since this proxy started are not new when they
 // are all empty, but have forgotten together: who held a lock still counts on it. Source: RULES.md, Changing the node set, 7.
 func (s *Set) planRepairs(votes []Vote, enlist bool) []repairAction {
 	o := s.Opts
-	if s.recovery.used && o.grace() == GraceSafe {
+	if s.knowsRecords() {
 		o.Bootstrap = BootstrapStrict
-		s.noteEmptied(!slices.ContainsFunc(votes, func(v Vote) bool { return v.Code != unregistered }))
 	}
 	actions := planRepairs(votes, s.missingFor(votes), s.Quorum, o, s.NodeList)
 	return slices.DeleteFunc(actions, func(a repairAction) bool { return a.script == scripts.Register && !enlist })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -82,8 +83,9 @@ func (s *Set) logQuorumLocked() {
 	s.Opts.Log.LogAttrs(context.Background(), slog.LevelInfo, "lock quorum is back", attrs...)
 }
 
-// noteEmptied logs once that all nodes have lost their memory.
-func (s *Set) noteEmptied(all bool) {
+// noteEmptied logs once that all nodes have lost their memory. The caller has the turn.
+func (s *Set) noteEmptied(votes []Vote) {
+	all := s.knowsRecords() && !slices.ContainsFunc(votes, func(v Vote) bool { return v.Code != unregistered })
 	if all && !s.recovery.emptied {
 		s.Opts.Log.Error("all lock nodes are empty: none votes before the leases that they may have granted are over, unless lockproxy init says that nobody counts on one")
 	}
