@@ -12,18 +12,23 @@ local names, requests = {}, {}
 
 -- record adds the live holds of the record of a name, or of a reader of it.
 local function record(key, name, kind)
-  local all, h, live_holds = redis.call('HGETALL', key), {}, {}
+  local all, owner, left, held = redis.call('HGETALL', key), '', 0, {name, 0, 0}
   for i = 1, #all, 2 do
-    h[all[i]] = all[i + 1]
-    if #all[i] > 1 and ending(all[i + 1]) > now then live_holds[#live_holds + 1] = all[i] end
+    local field = all[i]
+    if #field > 1 then
+      if ending(all[i + 1]) > now then held[#held + 1] = field end
+    elseif field == 'o' then
+      owner = all[i + 1]
+    elseif field == 'e' then
+      left = math.min(all[i + 1] - now, maxttl)
+    end
   end
-  local left = math.min(tonumber(h.e or '0') - now, maxttl)
-  if left > 0 and #live_holds > 0 then names[#names + 1] = {name, kind .. h.o, int(left), unpack(live_holds)} end
+  held[2], held[3] = kind .. owner, int(left)
+  if left > 0 and held[4] then names[#names + 1] = held end
 end
 
 for _, key in ipairs(page[2]) do
-  local tail = string.sub(key, #prefix + 1)
-  local kind, name = string.match(tail, '^(%a+):(.*)$')
+  local kind, name = string.match(key, '^(%a+):(.*)$', #prefix + 1)
   if kind == 'lock' then
     record(key, name, 'w')
   elseif kind == 'read' then

@@ -38,8 +38,29 @@ type oneCopy struct {
 
 // A heldName is a name that may be held.
 type heldName struct {
-	left  int64               // ms, of the hold that lasts longest
-	holds map[string][]string // ids, by the owner as the scripts have it in a doubt
+	left   int64 // ms, of the hold that lasts longest
+	owners []owned
+}
+
+// An owned is what one owner has of a name.
+type owned struct {
+	owner string // as the scripts have it in a doubt
+	holds []string
+}
+
+// add adds holds of an owner that are not there yet.
+func (n *heldName) add(owner string, holds []string) {
+	at := slices.IndexFunc(n.owners, func(o owned) bool { return o.owner == owner })
+	if at < 0 {
+		n.owners = append(n.owners, owned{owner, holds})
+		return
+	}
+	o := &n.owners[at]
+	for _, id := range holds {
+		if !slices.Contains(o.holds, id) {
+			o.holds = append(o.holds, id)
+		}
+	}
 }
 
 // A request is what nodes remember of one.
@@ -144,11 +165,11 @@ func (o *oneCopy) install(ctx context.Context) (parts int, err error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.names)) {
 		held := o.names[name]
-		for _, owner := range slices.Sorted(maps.Keys(held.holds)) {
-			for ids := held.holds[owner]; len(ids) > 0; {
+		for _, o := range held.owners {
+			for ids := o.holds; len(ids) > 0; {
 				some := ids[:min(len(ids), partSize)]
 				ids = ids[len(some):]
-				names = append(append(names, name, owner, strconv.FormatInt(held.left, 10), strconv.Itoa(len(some))), some...)
+				names = append(append(names, name, o.owner, strconv.FormatInt(held.left, 10), strconv.Itoa(len(some))), some...)
 				if len(requests)+len(names) >= partSize {
 					if err := flush(); err != nil {
 						return parts, err
@@ -229,15 +250,11 @@ func (o *oneCopy) add(p *page) {
 	for _, h := range p.holdings {
 		held := o.names[h.name]
 		if held == nil {
-			held = &heldName{holds: map[string][]string{}}
+			held = &heldName{}
 			o.names[h.name] = held
 		}
 		held.left = max(held.left, h.left)
-		for _, id := range h.holds {
-			if !slices.Contains(held.holds[h.owner], id) {
-				held.holds[h.owner] = append(held.holds[h.owner], id)
-			}
-		}
+		held.add(h.owner, h.holds)
 	}
 	for name, r := range p.requests {
 		if r.left > o.requests[name].left {
@@ -255,11 +272,11 @@ type page struct {
 	requests  map[string]request
 }
 
-// A holding is what one owner has of a name.
+// A holding is one item of a page.
 type holding struct {
-	name, owner string
-	left        int64
-	holds       []string
+	name string
+	left int64 // ms
+	owned
 }
 
 func (p *page) parse(m []rueidis.RedisMessage) (v voters.Vote, err error) {
@@ -283,7 +300,7 @@ func (p *page) parse(m []rueidis.RedisMessage) (v voters.Vote, err error) {
 		if err != nil {
 			return v, err
 		}
-		p.holdings = append(p.holdings, holding{all[0], all[1], left, all[3:]})
+		p.holdings = append(p.holdings, holding{all[0], left, owned{all[1], all[3:]}})
 	}
 	for _, r := range requests {
 		all, left, err := item(r, 3)

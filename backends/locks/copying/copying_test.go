@@ -2,6 +2,7 @@ package copying
 
 import (
 	"errors"
+	"reflect"
 	"testing"
 	"time"
 
@@ -60,14 +61,15 @@ func TestDue_WaitsByItsOwnClock(t *testing.T) {
 func TestAdd_KeepsWhatAnyNodeKnows(t *testing.T) {
 	o := &oneCopy{names: map[string]*heldName{}, requests: map[string]request{}}
 	for _, p := range []page{
-		{floor: 5, holdings: []holding{{"0:job", "walice", 900, []string{"a1", "a2"}}}, requests: map[string]request{"LTAG": {"3", 50}}},
-		{floor: 9, holdings: []holding{{"0:job", "walice", 400, []string{"a2", "a3"}}, {"0:job", "wbob", 300, []string{"b1"}}}, requests: map[string]request{"LTAG": {"4", 60}}},
-		{floor: 7, holdings: []holding{{"0:job", "walice", 500, nil}}, requests: map[string]request{"LTAG": {"3", 50}}},
+		{floor: 5, holdings: []holding{{"0:job", 900, owned{"walice", []string{"a1", "a2"}}}}, requests: map[string]request{"LTAG": {"3", 50}}},
+		{floor: 9, holdings: []holding{{"0:job", 400, owned{"walice", []string{"a2", "a3"}}}, {"0:job", 300, owned{"wbob", []string{"b1"}}}}, requests: map[string]request{"LTAG": {"4", 60}}},
+		{floor: 7, holdings: []holding{{"0:job", 500, owned{"walice", nil}}}, requests: map[string]request{"LTAG": {"3", 50}}},
 	} {
 		o.add(&p)
 	}
 	job := o.names["0:job"]
-	if o.floor != 9 || len(o.names) != 1 || job.left != 900 || len(job.holds["walice"]) != 3 || len(job.holds["wbob"]) != 1 || o.requests["LTAG"].value != "4" {
+	want := heldName{900, []owned{{"walice", []string{"a1", "a2", "a3"}}, {"wbob", []string{"b1"}}}}
+	if o.floor != 9 || len(o.names) != 1 || !reflect.DeepEqual(*job, want) || o.requests["LTAG"].value != "4" {
 		t.Errorf("floor %d, %+v, requests %v", o.floor, job, o.requests)
 	}
 }
