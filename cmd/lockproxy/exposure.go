@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -27,10 +28,12 @@ func (c config) exposures(o *options, all []setting) (out []string) {
 	return out
 }
 
-// holdsPassword reports whether a value of the setting holds a password: a URL does if it
-// has credentials.
+// urlPassword finds a password in a URL, and may find one where there is none.
+var urlPassword = regexp.MustCompile(`//[^@]*:[^@]+@|password=`)
+
+// holdsPassword reports whether a value of the setting holds a password. A URL with no more than a user does not.
 func (s setting) holdsPassword(value string) bool {
-	return s.secret && (!s.url || strings.Contains(value, "@") || strings.Contains(value, "password="))
+	return s.secret && (!s.url || urlPassword.MatchString(value))
 }
 
 // admitsAnonymous reports whether clients on other machines need neither a certificate nor a

@@ -23,6 +23,8 @@ func TestExposures(t *testing.T) {
 	}{
 		{"nothing", config{}, nil},
 		{"a URL without a password", config{"lock-node": flag("redis://n:1")}, nil},
+		{"a URL with a user", config{"lock-node": flag("redis://locks@n:1", "redis://locks:@m:1")}, nil},
+		{"a URL with both", config{"lock-node": flag("redis://locks:hunter2@n:1")}, []string{"lock-node: a password"}},
 		{"a URL with one", config{"lock-node": flag("redis://n:1", "redis://:hunter2@m:1")}, []string{"lock-node: a password"}},
 		{"another form", config{"lock-node": flag("redis://n:1?password=hunter2")}, []string{"lock-node: a password"}},
 		{"from the environment", config{"lock-node": {values: []string{"redis://:hunter2@m:1"}, from: "LOCKPROXY_LOCK_NODE"}}, nil},

@@ -316,7 +316,7 @@ func (p program) initCommand() *cli.Command {
 		if err := errors.Join(svc.Init(ctx), closeLocks(svc)); err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(p.stdout, "%s: new, voting\n", addresses(o.nodes))
+		_, err = fmt.Fprintf(p.stdout, "%s: voting\n", addresses(o.nodes))
 		return err
 	})
 }
