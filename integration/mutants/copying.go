@@ -77,7 +77,7 @@ var Copying = []Mutant{
 		Breaks: "a hold that has ended is not held; what is in doubt for nothing is a fault as well",
 		Rare:   true,
 		Units:  Units{"backends/locks/quorum", "TestCopyScript_Held"},
-		Edits:  []Edit{{"scripts/held.lua", " and ending(all[i + 1]) > now then", " then"}},
+		Edits:  []Edit{{"scripts/held.lua", "if ending(all[i + 1]) > now then held", "if true then held"}},
 	},
 	{
 		Name:   "copy-without-requests",

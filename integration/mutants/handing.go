@@ -18,8 +18,8 @@ var Handing = []Mutant{
 		Name:   "release-dropped-with-who-is-next",
 		Breaks: "the release is sent whether somebody is next or not: else the name stays taken to the end of the lease",
 		Units:  handOverTests,
-		Edits: []Edit{{"backends/locks/voters/node.go", "\t\tn.answer(&j, Vote{Err: err, Unsent: !j.sent})\n\t}\n\treturn keep",
-			"\t\tn.answer(&j, Vote{Err: err, Unsent: !j.sent})\n\t\tif j.behind != nil {\n\t\t\tkeep = keep[:max(0, len(keep)-1)]\n\t\t}\n\t}\n\treturn keep"}},
+		Edits: []Edit{{"backends/locks/voters/node.go", "\t\tn.answer(&j, vote.Vote{Err: err, Unsent: !j.sent})\n\t}\n\treturn keep",
+			"\t\tn.answer(&j, vote.Vote{Err: err, Unsent: !j.sent})\n\t\tif j.behind != nil {\n\t\t\tkeep = keep[:max(0, len(keep)-1)]\n\t\t}\n\t}\n\treturn keep"}},
 	},
 	{
 		Name:   "hand-over-repeated-late",

@@ -209,7 +209,7 @@ var Seating = []Mutant{
 		Breaks: "an owner that has a seat asks for that one: another could not be settled",
 		Rare:   true,
 		Units:  permitTests,
-		Edits:  []Edit{{"backends/locks/quorum/seat.go", "v.Kind == voters.Yes && v.Reentered != 0 }); n > 0 && a.mayHave(seat) {", "v.Kind == voters.Yes && v.Reentered != 0 }); n > len(votes) {"}},
+		Edits:  []Edit{{"backends/locks/quorum/seat.go", "v.Kind == vote.Yes && v.Reentered != 0 }); n > 0 && a.mayHave(seat) {", "v.Kind == vote.Yes && v.Reentered != 0 }); n > len(votes) {"}},
 	},
 	{
 		Name:   "known-seat-is-not-asked-for",
@@ -223,7 +223,7 @@ var Seating = []Mutant{
 		Breaks: "the seat of a re-entry is that of the grant",
 		Rare:   true,
 		Units:  permitTests,
-		Edits: []Edit{{"backends/locks/quorum/acquire.go", "		its.id, _ = tally.Most(votes, func(v *voters.Vote) (string, bool) {\n			return v.Grant, v.Kind == voters.Yes && v.Reentered == t.Fence && tally.SeatOf(v) == t.Seat\n		})\n",
+		Edits: []Edit{{"backends/locks/quorum/acquire.go", "		its.id, _ = tally.Most(votes, func(v *vote.Vote) (string, bool) {\n			return v.Grant, v.Kind == vote.Yes && v.Reentered == t.Fence && tally.SeatOf(v) == t.Seat\n		})\n",
 			""}},
 	},
 }

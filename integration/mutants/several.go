@@ -127,7 +127,7 @@ var Several = []Mutant{
 		Breaks: "a node that withholds a name has not granted it",
 		Rare:   true,
 		Units:  tallyTests,
-		Edits:  []Edit{{"backends/locks/tally/several.go", "			one[k] = *OfName(&votes[k], i)\n", "			one[k] = *OfName(&votes[k], i)\n			if one[k].Kind == voters.Withheld {\n				one[k].Kind = voters.Yes\n			}\n"}},
+		Edits:  []Edit{{"backends/locks/tally/several.go", "			one[k] = *OfName(&votes[k], i)\n", "			one[k] = *OfName(&votes[k], i)\n			if one[k].Kind == vote.Withheld {\n				one[k].Kind = vote.Yes\n			}\n"}},
 	},
 	{
 		Name:   "several-given-back-in-part-too-early",
@@ -141,7 +141,7 @@ var Several = []Mutant{
 		Breaks: "nor has it refused that name: nobody is in the way there",
 		Rare:   true,
 		Units:  tallyTests,
-		Edits:  []Edit{{"backends/locks/tally/several.go", "			one[k] = *OfName(&votes[k], i)\n", "			one[k] = *OfName(&votes[k], i)\n			if one[k].Kind == voters.Withheld {\n				one[k].Kind = voters.No\n			}\n"}},
+		Edits:  []Edit{{"backends/locks/tally/several.go", "			one[k] = *OfName(&votes[k], i)\n", "			one[k] = *OfName(&votes[k], i)\n			if one[k].Kind == vote.Withheld {\n				one[k].Kind = vote.No\n			}\n"}},
 	},
 	{
 		Name:   "several-with-the-largest-fence",

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -94,16 +95,16 @@ func (o *oneCopy) step(ctx context.Context, what string, args ...string) error {
 	return err
 }
 
-func (o *oneCopy) ask(ctx context.Context, what string, args ...string) (v voters.Vote, err error) {
+func (o *oneCopy) ask(ctx context.Context, what string, args ...string) (v vote.Vote, err error) {
 	args = append([]string{what, o.gen, o.id}, args...)
 	for range partsBusy {
 		v, err = o.set.AskOne(ctx, voters.AskCopy, o.node, scripts.Copy, parseStep, args...)
 		switch {
 		case err != nil:
 			return v, err
-		case v.Kind == voters.Yes:
+		case v.Kind == vote.Yes:
 			return v, nil
-		case v.Kind == voters.No, v.Code != 0: // another copy is under way; the node votes, or has forgotten again
+		case v.Kind == vote.No, v.Code != 0: // another copy is under way; the node votes, or has forgotten again
 			return v, errElsewhere
 		}
 	}
@@ -111,10 +112,10 @@ func (o *oneCopy) ask(ctx context.Context, what string, args ...string) (v voter
 }
 
 // parseStep reads what copy answers; a cursor is the page's.
-func parseStep(m []rueidis.RedisMessage) (v voters.Vote, err error) {
-	if v, err = voters.ParseDone(m[:1]); err == nil && len(m) == 2 && v.Kind == voters.Yes {
-		v.Page = &voters.Page{}
-		err = voters.ReadText(m[1], &v.Page.Next)
+func parseStep(m []rueidis.RedisMessage) (v vote.Vote, err error) {
+	if v, err = vote.ParseDone(m[:1]); err == nil && len(m) == 2 && v.Kind == vote.Yes {
+		v.Page = &vote.Page{}
+		err = vote.ReadText(m[1], &v.Page.Next)
 	}
 	return v, err
 }
@@ -223,7 +224,7 @@ func (o *oneCopy) readNode(ctx context.Context, i int) error {
 		switch {
 		case err != nil:
 			return err
-		case v.Kind != voters.Yes:
+		case v.Kind != vote.Yes:
 			return o.set.Members[i].Name(voters.OrTimeout(v.Err))
 		case cursor != "0" && p.gen != gen:
 			if tries++; tries == rereads {
@@ -279,9 +280,9 @@ type holding struct {
 	owned
 }
 
-func (p *page) parse(m []rueidis.RedisMessage) (v voters.Vote, err error) {
+func (p *page) parse(m []rueidis.RedisMessage) (v vote.Vote, err error) {
 	if code, err := m[0].AsInt64(); err != nil || code == 0 {
-		return voters.Vote{Kind: voters.No, Err: errOlder}, err
+		return vote.Vote{Kind: vote.No, Err: errOlder}, err
 	}
 	if len(m) < 7 {
 		return v, errors.New("no page of holds")
@@ -291,7 +292,7 @@ func (p *page) parse(m []rueidis.RedisMessage) (v voters.Vote, err error) {
 	requests, err2 := m[5].ToArray()
 	floor, err3 := m[3].AsInt64()
 	maxTTL, err4 := m[6].AsInt64()
-	if err := errors.Join(err1, err2, err3, err4, voters.ReadText(m[1], &p.next), voters.ReadText(m[2], &p.gen), voters.CheckFence(floor)); err != nil {
+	if err := errors.Join(err1, err2, err3, err4, vote.ReadText(m[1], &p.next), vote.ReadText(m[2], &p.gen), vote.CheckFence(floor)); err != nil {
 		return v, err
 	}
 	p.floor, p.maxTTL = floor, maxTTL
@@ -309,7 +310,7 @@ func (p *page) parse(m []rueidis.RedisMessage) (v voters.Vote, err error) {
 		}
 		p.requests[all[0]] = request{all[1], left}
 	}
-	return voters.Vote{Kind: voters.Yes}, nil
+	return vote.Vote{Kind: vote.Yes}, nil
 }
 
 // item reads an item of a page: at least so many texts, of which the third is how many ms are left.

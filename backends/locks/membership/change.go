@@ -24,6 +24,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends"
 	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -84,8 +85,8 @@ func (c Change) run(ctx context.Context, do func(*change, context.Context) error
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	list := func(nodes []*backends.Server) voters.NodeList {
-		return voters.NewList(nodes, voters.GraceOf(len(nodes), o.RestartGrace))
+	list := func(nodes []*backends.Server) vote.NodeList {
+		return vote.NewList(nodes, voters.GraceOf(len(nodes), o.RestartGrace))
 	}
 	s := &change{Change: c, from: list(c.From), to: list(c.To)}
 	if s.set, err = voters.New(o); err != nil {
@@ -103,7 +104,7 @@ func (c Change) run(ctx context.Context, do func(*change, context.Context) error
 type change struct {
 	Change
 	set      *voters.Set // of the nodes of both lists
-	from, to voters.NodeList
+	from, to vote.NodeList
 	members  []member // by node of set
 	epoch    int64
 	step     step
@@ -120,14 +121,14 @@ const (
 // readStep reads which step the change has come to.
 func (c *change) readStep(ctx context.Context) error {
 	c.members = make([]member, len(c.set.Members))
-	votes, err := c.set.AskNodes(ctx, scripts.Change, func(i int) voters.Parse { return c.members[i].parse }, func(int) []string { return []string{"look"} })
+	votes, err := c.set.AskNodes(ctx, scripts.Change, func(i int) vote.Parse { return c.members[i].parse }, func(int) []string { return []string{"look"} })
 	if err != nil {
 		return err
 	}
 	members, strict := 0, false
 	for i := range votes {
 		m := &c.members[i]
-		if votes[i].Kind != voters.Yes {
+		if votes[i].Kind != vote.Yes {
 			m.err, m.empty = c.set.Members[i].Name(voters.OrTimeout(votes[i].Err)), votes[i].Unregistered()
 			continue
 		}
@@ -145,7 +146,7 @@ func (c *change) readStep(ctx context.Context) error {
 		}
 	}
 	if strict && c.step != finished {
-		c.from, c.to = voters.NewList(c.From, voters.GraceSafe), voters.NewList(c.To, voters.GraceSafe)
+		c.from, c.to = vote.NewList(c.From, voters.GraceSafe), vote.NewList(c.To, voters.GraceSafe)
 	}
 	if members < majority(c.From) {
 		return c.missing("know their set", c.From, (*member).answered)
@@ -155,7 +156,7 @@ func (c *change) readStep(ctx context.Context) error {
 
 // stepOf is how far the change has come on a node.
 func (c *change) stepOf(record map[string]string) (step, bool) {
-	now, next := voters.NodeList{Fingerprint: record["word"]}, voters.NodeList{Fingerprint: record["next"]}
+	now, next := vote.NodeList{Fingerprint: record["word"]}, vote.NodeList{Fingerprint: record["next"]}
 	switch {
 	case now.Same(c.from) && next.Fingerprint == "":
 		return notBegun, true
@@ -202,7 +203,7 @@ func (c *change) open(ctx context.Context) error {
 			return err
 		}
 	}
-	to := &voters.NodeSet{Epoch: c.epoch, Now: c.from, Next: c.to}
+	to := &vote.NodeSet{Epoch: c.epoch, Now: c.from, Next: c.to}
 	if c.step == notBegun {
 		to.Epoch++
 	}
@@ -322,22 +323,22 @@ func (c *change) longestLease(ctx context.Context, i int) (left time.Duration, k
 	for cursor, tries := "0", 0; ; {
 		var next, its string
 		var ms int64
-		parse := func(m []rueidis.RedisMessage) (voters.Vote, error) {
+		parse := func(m []rueidis.RedisMessage) (vote.Vote, error) {
 			if len(m) == 2 {
-				return voters.Vote{Kind: voters.No}, nil
+				return vote.Vote{Kind: vote.No}, nil
 			}
 			if len(m) != 4 {
-				return voters.Vote{}, errors.New("no page of leases")
+				return vote.Vote{}, errors.New("no page of leases")
 			}
-			return voters.Vote{Kind: voters.Yes}, errors.Join(voters.ReadText(m[1], &next), voters.ReadInts(m[2:], &ms), voters.ReadText(m[3], &its))
+			return vote.Vote{Kind: vote.Yes}, errors.Join(vote.ReadText(m[1], &next), vote.ReadInts(m[2:], &ms), vote.ReadText(m[3], &its))
 		}
 		v, err := c.askOne(ctx, i, scripts.Change, parse, "leases", cursor, nodekeys.Literal(c.set.Opts.Prefix)+"[lrd]*", strconv.FormatInt(c.epoch, 10))
 		switch {
 		case err != nil:
 			return 0, "", false, err
-		case v.Kind == voters.No:
+		case v.Kind == vote.No:
 			return 0, "", false, nil
-		case v.Kind == voters.Yes:
+		case v.Kind == vote.Yes:
 			if millis(ms) > left {
 				left, key = millis(ms), its
 			}
@@ -355,12 +356,12 @@ func (c *change) longestLease(ctx context.Context, i int) (left time.Duration, k
 // admit enlists a new node, which votes at once: leases that it may have known when it was on an older list are over, and its floor is raised
 // before a proxy counts on it.
 func (c *change) admit(ctx context.Context, i int) error {
-	set := &voters.NodeSet{Epoch: c.epoch, Now: c.from, Next: c.to}
-	v, err := c.askOne(ctx, i, scripts.Register, voters.ParseRepair, append([]string{"force", "0", ""}, set.Args()...)...)
+	set := &vote.NodeSet{Epoch: c.epoch, Now: c.from, Next: c.to}
+	v, err := c.askOne(ctx, i, scripts.Register, vote.ParseRepair, append([]string{"force", "0", ""}, set.Args()...)...)
 	if err != nil {
 		return err
 	}
-	if v.Kind != voters.Yes {
+	if v.Kind != vote.Yes {
 		return &NotYetError{c.set.Members[i].Name(voters.OrTimeout(v.Err)).Error()}
 	}
 	c.Progress(c.set.Members[i].Server.String() + " is enlisted.")
@@ -368,8 +369,8 @@ func (c *change) admit(ctx context.Context, i int) error {
 }
 
 // askOne asks one node.
-func (c *change) askOne(ctx context.Context, i int, sc *scripts.Script, p voters.Parse, args ...string) (voters.Vote, error) {
-	votes, err := c.set.AskNodes(ctx, sc, func(int) voters.Parse { return p }, func(j int) []string {
+func (c *change) askOne(ctx context.Context, i int, sc *scripts.Script, p vote.Parse, args ...string) (vote.Vote, error) {
+	votes, err := c.set.AskNodes(ctx, sc, func(int) vote.Parse { return p }, func(j int) []string {
 		if i == j {
 			return args
 		}
@@ -386,7 +387,7 @@ func (c *change) only(i int, list []*backends.Server, args ...string) []string {
 	return nil
 }
 
-func ignored(int) voters.Parse { return new(member).parse }
+func ignored(int) vote.Parse { return new(member).parse }
 
 // floor is the largest fence that the voting nodes of a list know; it is an error if they are no majority.
 func (c *change) floor(list []*backends.Server) (fence int64, err error) {
@@ -419,7 +420,7 @@ func (c *change) raiseFloors(ctx context.Context, list []*backends.Server) error
 }
 
 // setNodes gives all nodes their set; a majority of both lists must take it.
-func (c *change) setNodes(ctx context.Context, set *voters.NodeSet) error {
+func (c *change) setNodes(ctx context.Context, set *vote.NodeSet) error {
 	votes, err := c.set.AskNodes(ctx, scripts.Change, ignored, func(int) []string { return append([]string{"set"}, set.Args()...) })
 	if err != nil {
 		return err
@@ -431,17 +432,17 @@ func (c *change) setNodes(ctx context.Context, set *voters.NodeSet) error {
 }
 
 // requireMajority is an error unless a majority of a list took what it was asked to.
-func (c *change) requireMajority(what string, votes []voters.Vote, list []*backends.Server) error {
+func (c *change) requireMajority(what string, votes []vote.Vote, list []*backends.Server) error {
 	n := 0
 	for i := range c.members {
 		m := &c.members[i]
 		switch {
 		case !c.in(i, list):
-		case votes[i].Kind == voters.Yes:
+		case votes[i].Kind == vote.Yes:
 			n++
 		case m.answered():
 			err := votes[i].Err
-			if votes[i].Kind == voters.No {
+			if votes[i].Kind == vote.No {
 				err = errors.New("knows of another change")
 			}
 			m.err = c.set.Members[i].Name(voters.OrTimeout(err))
@@ -466,7 +467,7 @@ func (c *change) finish(ctx context.Context) error {
 		}
 		c.epoch++
 	}
-	if err := c.setNodes(ctx, &voters.NodeSet{Epoch: c.epoch, Now: c.to}); err != nil {
+	if err := c.setNodes(ctx, &vote.NodeSet{Epoch: c.epoch, Now: c.to}); err != nil {
 		return err
 	}
 	c.Progress("Done. The lock nodes are: " + c.to.Names)

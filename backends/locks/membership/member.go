@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 )
 
 // A member is what a node's record tells of its set.
@@ -27,27 +27,27 @@ func (m *member) answered() bool { return m.err == nil }
 func (m *member) voting() bool   { return m.err == nil && m.votes }
 
 // parse reads what change.lua answers about the record.
-func (m *member) parse(reply []rueidis.RedisMessage) (voters.Vote, error) {
+func (m *member) parse(reply []rueidis.RedisMessage) (vote.Vote, error) {
 	var code, epoch, maxTTL, votes, since int64
-	if err := voters.ReadInts(reply, &code, &epoch); err != nil || code == 0 {
-		return voters.Vote{Kind: voters.No}, err
+	if err := vote.ReadInts(reply, &code, &epoch); err != nil || code == 0 {
+		return vote.Vote{Kind: vote.No}, err
 	}
-	if err := voters.ReadInts(reply, &code, &m.largest, &maxTTL, &votes, &since, &m.now); err != nil {
-		return voters.Vote{}, err
+	if err := vote.ReadInts(reply, &code, &m.largest, &maxTTL, &votes, &since, &m.now); err != nil {
+		return vote.Vote{}, err
 	}
 	m.maxTTL, m.since, m.votes, m.record = millis(maxTTL), millis(since), votes == 1, map[string]string{}
 	for reply = reply[6:]; len(reply) >= 2; reply = reply[2:] {
 		var k, v string
-		if err := cmp.Or(voters.ReadText(reply[0], &k), voters.ReadText(reply[1], &v)); err != nil {
-			return voters.Vote{}, err
+		if err := cmp.Or(vote.ReadText(reply[0], &k), vote.ReadText(reply[1], &v)); err != nil {
+			return vote.Vote{}, err
 		}
 		m.record[k] = v
 	}
-	v := voters.Vote{Kind: voters.Yes}
+	v := vote.Vote{Kind: vote.Yes}
 	if m.largest == 0 && !m.votes {
 		return v, nil
 	}
-	return v, voters.CheckFence(m.largest)
+	return v, vote.CheckFence(m.largest)
 }
 
 func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
@@ -84,12 +84,12 @@ func (m *member) remaining() remaining {
 }
 
 // lastSeen is how long ago a proxy with this list made or kept a lease, or said that it is there; ok is false if none ever was.
-func (m *member) lastSeen(list voters.NodeList) (ago time.Duration, ok bool) {
+func (m *member) lastSeen(list vote.NodeList) (ago time.Duration, ok bool) {
 	for field, at := range m.record {
 		ttl, word, _ := strings.Cut(strings.TrimPrefix(field, "m"), " ")
 		_, err := strconv.ParseInt(ttl, 10, 64)
 		last, err2 := strconv.ParseInt(at, 10, 64)
-		if err != nil || err2 != nil || !(voters.NodeList{Fingerprint: word}).Same(list) {
+		if err != nil || err2 != nil || !(vote.NodeList{Fingerprint: word}).Same(list) {
 			continue
 		}
 		if d := millis(m.now - last); !ok || d < ago {

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 )
 
 // TestRemaining: leases from before the last change are over max-ttl after it, or when a majority has told that they are, of this
@@ -34,14 +34,14 @@ func TestRemaining(t *testing.T) {
 
 // TestLastSeen is of the proxy with the list that was heard last.
 func TestLastSeen(t *testing.T) {
-	list := voters.NodeList{Fingerprint: "4 safe 1234"}
+	list := vote.NodeList{Fingerprint: "4 safe 1234"}
 	m := member{now: 100_000, record: map[string]string{
 		"m60000 4 safe 1234": "70000", "m1000 4 available 1234": "90000", "m60000 4 safe 9999": "99000", "max": "100000", "m7 other": "99999",
 	}}
 	if ago, ok := m.lastSeen(list); !ok || ago != 10*time.Second {
 		t.Errorf("%v, %v", ago, ok)
 	}
-	if ago, ok := m.lastSeen(voters.NodeList{Fingerprint: "4 safe 5555"}); ok {
+	if ago, ok := m.lastSeen(vote.NodeList{Fingerprint: "4 safe 5555"}); ok {
 		t.Errorf("of nobody: %v", ago)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
 	"github.com/lockproxy/lockproxy/backends/locks/seats"
 	"github.com/lockproxy/lockproxy/backends/locks/tally"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -90,7 +91,7 @@ func (e needsRepairError) Is(target error) bool { return target == errNeedsRepai
 func (e needsRepairError) Unwrap() error        { return e.QuorumError }
 
 // lockError is the error of a LOCK that the votes do not decide. If a node needs repair, a probe is asked for now.
-func (s *Store) lockError(name string, votes []voters.Vote) error {
+func (s *Store) lockError(name string, votes []vote.Vote) error {
 	err := s.set.QuorumError("LOCK", name, votes)
 	if voters.NeedsRepair(votes) {
 		s.set.RequestProbe()
@@ -157,7 +158,7 @@ func (s *Store) newAcquisition(r locks.Attempt, dropped int64, seat int, proposa
 	}
 	return a, voters.ScriptCall{
 		Args:  s.set.Command(scripts.Acquire, a.keys, args...),
-		Parse: voters.ParseAcquire, Expires: a.began + s.set.Opts.Timeouts(r.TTL).Quorum, Durable: true,
+		Parse: vote.ParseAcquire, Expires: a.began + s.set.Opts.Timeouts(r.TTL).Quorum, Durable: true,
 	}
 }
 
@@ -177,7 +178,7 @@ func (s *Store) appendHolds(args []string, holds []hold) []string {
 }
 
 // acquireDecides reports whether votes on an acquisition decide it.
-func (s *Store) acquireDecides(v []voters.Vote) bool {
+func (s *Store) acquireDecides(v []vote.Vote) bool {
 	return tally.Acquire(v, s.set.Quorum, false).Verdict != tally.Open
 }
 
@@ -185,7 +186,7 @@ func (s *Store) acquireDecides(v []voters.Vote) bool {
 func (s *Store) awaitAcquire(ctx context.Context, a *acquisition, round *voters.Round) (locks.Decision, error) {
 	defer s.inflight.End(a.holder, a.id)
 	if err := round.Wait(ctx, s.set.Opts.Timeouts(a.TTL)); err != nil {
-		s.set.Ended(round, s.abandon(round, a), voters.EndCanceled)
+		s.set.Ended(round, s.abandon(round, a), vote.EndCanceled)
 		return locks.Decision{}, err
 	}
 	return s.decide(ctx, a, round)
@@ -198,39 +199,39 @@ func (s *Store) proposal() string { return strconv.FormatInt(time.Now().UnixMicr
 // decide is the answer to an acquisition by the votes that have come.
 func (s *Store) decide(ctx context.Context, a *acquisition, round *voters.Round) (locks.Decision, error) {
 	var t tally.Result
-	round.Look(func(votes []voters.Vote) { t = tally.Acquire(votes, s.set.Quorum, true) })
+	round.Look(func(votes []vote.Vote) { t = tally.Acquire(votes, s.set.Quorum, true) })
 	switch t.Verdict {
 	case tally.Granted:
 		return s.grant(ctx, a, round, t)
 	case tally.Held:
 		votes := s.abandon(round, a)
-		s.set.Ended(round, votes, voters.EndHeld)
+		s.set.Ended(round, votes, vote.EndHeld)
 		return s.refused(a, t, votes)
 	case tally.Full:
-		s.set.Ended(round, s.abandon(round, a), voters.EndHeld)
+		s.set.Ended(round, s.abandon(round, a), vote.EndHeld)
 		return locks.Decision{}, &locks.HoldsError{Max: locks.MaxHolds}
 	case tally.Ended:
-		s.set.Ended(round, s.abandon(round, a), voters.EndRepeat)
+		s.set.Ended(round, s.abandon(round, a), vote.EndRepeat)
 		s.counters.repeats.Add(1)
 		return locks.Decision{Granted: true, Grant: locks.Grant{Key: a.Key, Owner: a.Owner, Fence: t.Fence, Hold: a.id}}, nil
 	case tally.Split:
 		s.counters.splits.Add(1)
 		votes := s.abandon(round, a)
-		s.set.Ended(round, votes, voters.EndSplit)
+		s.set.Ended(round, votes, vote.EndSplit)
 		return locks.Decision{}, s.splitOn(a, votes)
 	}
 	votes := s.abandon(round, a)
-	s.set.Ended(round, votes, voters.EndNoQuorum)
+	s.set.Ended(round, votes, vote.EndNoQuorum)
 	return locks.Decision{}, s.lockError(a.Name, votes)
 }
 
 // grant makes sure that a quorum has stored the fence, and records the grant. Nodes that vote later get the fence then.
 func (s *Store) grant(ctx context.Context, a *acquisition, round *voters.Round, t tally.Result) (locks.Decision, error) {
-	var votes []voters.Vote
+	var votes []vote.Vote
 	if t.Reentered {
 		votes = round.Close(false, nil)
 	} else {
-		votes = round.Close(false, func(i int, v voters.Vote) { s.complete(a, i, &v, t.Fence) })
+		votes = round.Close(false, func(i int, v vote.Vote) { s.complete(a, i, &v, t.Fence) })
 	}
 	g, end, err := s.conclude(ctx, a, votes, t)
 	s.set.Ended(round, votes, end)
@@ -242,11 +243,11 @@ func (s *Store) grant(ctx context.Context, a *acquisition, round *voters.Round, 
 
 // conclude makes sure that a quorum has stored the fence, computes the validity and records the grant. A grant that is not
 // recorded is undone. end is that of its round.
-func (s *Store) conclude(ctx context.Context, a *acquisition, votes []voters.Vote, t tally.Result) (g locks.Grant, end voters.End, err error) {
+func (s *Store) conclude(ctx context.Context, a *acquisition, votes []vote.Vote, t tally.Result) (g locks.Grant, end vote.End, err error) {
 	if !t.Reentered {
 		if err := s.settle(ctx, a, votes, t.Fence); err != nil {
 			s.undoAll(a)
-			return g, voters.EndUnsettled, err
+			return g, vote.EndUnsettled, err
 		}
 	}
 	s.forgetReleased(ctx, a, t)
@@ -254,13 +255,13 @@ func (s *Store) conclude(ctx context.Context, a *acquisition, votes []voters.Vot
 	validity := t.Rest - (now - a.began) - locks.Drift(t.Rest)
 	if validity <= 0 || now-a.began >= s.set.Opts.RoundLimit {
 		s.undoAll(a)
-		return g, voters.EndLate, s.lateError(a, votes)
+		return g, vote.EndLate, s.lateError(a, votes)
 	}
 	its := grant{fence: t.Fence, id: a.id, since: a.began}
 	if t.Reentered {
 		its.since = 0
-		its.id, _ = tally.Most(votes, func(v *voters.Vote) (string, bool) {
-			return v.Grant, v.Kind == voters.Yes && v.Reentered == t.Fence && tally.SeatOf(v) == t.Seat
+		its.id, _ = tally.Most(votes, func(v *vote.Vote) (string, bool) {
+			return v.Grant, v.Kind == vote.Yes && v.Reentered == t.Fence && tally.SeatOf(v) == t.Seat
 		})
 	}
 	if a.Fresh && a.dropped != 0 {
@@ -269,7 +270,7 @@ func (s *Store) conclude(ctx context.Context, a *acquisition, votes []voters.Vot
 	if a.Replaces != nil {
 		s.loseReplaced(a)
 	}
-	epoch, n := tally.Most(votes, func(v *voters.Vote) (string, bool) { return v.Version.Epoch, v.Kind == voters.Yes })
+	epoch, n := tally.Most(votes, func(v *vote.Vote) (string, bool) { return v.Version.Epoch, v.Kind == vote.Yes })
 	if n >= s.set.Quorum && (epoch == a.id || epoch == a.known.version.Epoch) {
 		its.version.Epoch = epoch
 	}
@@ -277,12 +278,12 @@ func (s *Store) conclude(ctx context.Context, a *acquisition, votes []voters.Vot
 	holds, until, err := s.recordGrant(a, its, now+validity, t.Holds)
 	if err != nil {
 		s.undoAll(a)
-		return g, voters.EndGranted, err
+		return g, vote.EndGranted, err
 	}
 	if validity = min(validity, until-s.Now()); validity <= 0 {
-		return g, voters.EndGranted, s.lateError(a, votes)
+		return g, vote.EndGranted, s.lateError(a, votes)
 	}
-	return locks.Grant{Key: a.Key, Owner: a.Owner, Fence: t.Fence, Validity: validity, Holds: holds, Hold: a.id}, voters.EndGranted, nil
+	return locks.Grant{Key: a.Key, Owner: a.Owner, Fence: t.Fence, Validity: validity, Holds: holds, Hold: a.id}, vote.EndGranted, nil
 }
 
 // forgetReleased drops holds from the cache that were given back through other proxies, if the cache has more than
@@ -302,14 +303,14 @@ func (s *Store) forgetReleased(ctx context.Context, a *acquisition, t tally.Resu
 }
 
 // lateError reports a quorum that came after the lease had ended.
-func (s *Store) lateError(a *acquisition, votes []voters.Vote) error {
+func (s *Store) lateError(a *acquisition, votes []vote.Vote) error {
 	e := s.set.QuorumError("LOCK", a.Name, votes)
 	e.Failed = append(e.Failed, fmt.Errorf("the votes came after the lease of %v", a.TTL))
 	return e
 }
 
 // settle makes a quorum store the fence, and the other nodes too if they can be reached.
-func (s *Store) settle(ctx context.Context, a *acquisition, votes []voters.Vote, fence int64) error {
+func (s *Store) settle(ctx context.Context, a *acquisition, votes []vote.Vote, fence int64) error {
 	n := 0
 	for i := range votes {
 		if tally.StoredFence(&votes[i], fence) {
@@ -323,34 +324,34 @@ func (s *Store) settle(ctx context.Context, a *acquisition, votes []voters.Vote,
 		return nil
 	}
 	limits := s.set.Opts.Timeouts(a.TTL)
-	enough := func(v []voters.Vote) bool { return n+voters.CountKind(v, voters.Yes) >= s.set.Quorum }
+	enough := func(v []vote.Vote) bool { return n+vote.CountKind(v, vote.Yes) >= s.set.Quorum }
 	j := s.settleCall(a, fence, limits)
 	round := s.set.AskEach(voters.AskSettle, enough, func(i int) *voters.ScriptCall {
-		if votes[i].Kind == voters.Yes && !tally.StoredFence(&votes[i], fence) {
+		if votes[i].Kind == vote.Yes && !tally.StoredFence(&votes[i], fence) {
 			return &j
 		}
 		return nil
 	})
 	err := round.Wait(ctx, limits)
 	settled := round.Close(false, nil)
-	s.set.Ended(round, settled, voters.EndOf(err, n+voters.CountKind(settled, voters.Yes) >= s.set.Quorum))
+	s.set.Ended(round, settled, vote.EndOf(err, n+vote.CountKind(settled, vote.Yes) >= s.set.Quorum))
 	switch {
 	case err != nil:
 		return err
-	case n+voters.CountKind(settled, voters.Yes) < s.set.Quorum:
+	case n+vote.CountKind(settled, vote.Yes) < s.set.Quorum:
 		return s.unsettled(a, votes, settled, fence)
 	}
 	return nil
 }
 
 // unsettled reports which nodes did not store the fence of a grant.
-func (s *Store) unsettled(a *acquisition, votes, settled []voters.Vote, fence int64) error {
-	if slices.ContainsFunc(votes, func(v voters.Vote) bool { return a.otherSeat(&v) }) {
+func (s *Store) unsettled(a *acquisition, votes, settled []vote.Vote, fence int64) error {
+	if slices.ContainsFunc(votes, func(v vote.Vote) bool { return a.otherSeat(&v) }) {
 		return s.splitOn(a, votes)
 	}
 	for i := range votes {
-		if votes[i].Kind == voters.Yes && !tally.StoredFence(&votes[i], fence) && settled[i].Kind != voters.Yes {
-			votes[i] = voters.Vote{Err: voters.OrTimeout(settled[i].Err)}
+		if votes[i].Kind == vote.Yes && !tally.StoredFence(&votes[i], fence) && settled[i].Kind != vote.Yes {
+			votes[i] = vote.Vote{Err: voters.OrTimeout(settled[i].Err)}
 		}
 	}
 	return s.set.QuorumError("LOCK", a.Name, votes)
@@ -359,23 +360,23 @@ func (s *Store) unsettled(a *acquisition, votes, settled []voters.Vote, fence in
 func (s *Store) settleCall(a *acquisition, fence int64, limits voters.Timeouts) voters.ScriptCall {
 	return voters.ScriptCall{
 		Args:  s.set.Command(scripts.Settle, a.keys, a.Owner, strconv.FormatInt(fence, 10), a.id),
-		Parse: voters.ParseDone, Expires: s.Now() + limits.Quorum, Durable: true,
+		Parse: vote.ParseDone, Expires: s.Now() + limits.Quorum, Durable: true,
 	}
 }
 
 // complete sends the grant's fence to a node that granted under another one.
-func (s *Store) complete(a *acquisition, i int, v *voters.Vote, fence int64) {
-	if v.Kind == voters.Yes && !tally.StoredFence(v, fence) {
+func (s *Store) complete(a *acquisition, i int, v *vote.Vote, fence int64) {
+	if v.Kind == vote.Yes && !tally.StoredFence(v, fence) {
 		s.set.Members[i].Push(s.settleCall(a, fence, s.set.Opts.Timeouts(a.TTL)))
 	}
 }
 
 // abandon ends the round of an acquisition, or of those that were asked for in one call, and undoes them on every node that has
 // granted them, may have or still may. It returns the votes.
-func (s *Store) abandon(round *voters.Round, all ...*acquisition) []voters.Vote {
+func (s *Store) abandon(round *voters.Round, all ...*acquisition) []vote.Vote {
 	s.endInFlight(all)
 	var once sync.Once
-	undo := func(i int, v voters.Vote) {
+	undo := func(i int, v vote.Vote) {
 		if mayHaveGranted(&v) {
 			once.Do(func() { s.counters.undos.Add(1) })
 			for _, a := range all {
@@ -400,8 +401,8 @@ func (s *Store) endInFlight(all []*acquisition) {
 }
 
 // mayHaveGranted reports whether a node has granted an acquisition, or may have.
-func mayHaveGranted(v *voters.Vote) bool {
-	return v.Kind == voters.Yes || v.Kind == voters.Silent && (v.Code == 0 || v.Code == voters.Damaged) && !v.Unsent
+func mayHaveGranted(v *vote.Vote) bool {
+	return v.Kind == vote.Yes || v.Kind == vote.Silent && (v.Code == 0 || v.Code == vote.Damaged) && !v.Unsent
 }
 
 // undoAll undoes a hold everywhere.
@@ -433,7 +434,7 @@ const leastRetry = time.Minute
 func (s *Store) releaseCall(k nodekeys.Keys, owner string, g grant, lease time.Duration, how, request string, ids []string, left []hold) voters.ScriptCall {
 	args := append([]string{owner, strconv.FormatInt(g.fence, 10), how, request, g.id, s.set.Opts.Random.ID(), voters.MS(lease), strconv.Itoa(len(ids))}, ids...)
 	j := voters.ScriptCall{
-		Args: s.set.Command(scripts.Release, k, args...), Parse: voters.ParseRelease,
+		Args: s.set.Command(scripts.Release, k, args...), Parse: vote.ParseRelease,
 		Expires: s.Now() + max(lease, min(leastRetry, s.set.Opts.MaxTTL)), RetryUntilAcked: true,
 	}
 	if len(left) > 0 {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/tally"
-	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 )
 
 // restoreKept has all locks that sessions keep renewed when a node votes again, until ctx ends, so that it gets them back, see carry.
@@ -26,12 +26,12 @@ func (s *Store) restoreKept(ctx context.Context) {
 // that the grant was given back, and the others would know. A renewal that began before the node voted again proves nothing, since
 // what ended the grant may have been decided meanwhile with what the node has forgotten. late has the votes that come after the quorum's.
 // Source: integration/model/recover.
-func (s *Store) carry(h locks.Holder, ttl time.Duration, g grant, how leaseChange, began time.Duration, votes []voters.Vote, late *lateVotes) {
+func (s *Store) carry(h locks.Holder, ttl time.Duration, g grant, how leaseChange, began time.Duration, votes []vote.Vote, late *lateVotes) {
 	if tally.Noted(votes) || tally.GivenBack(votes) {
 		return
 	}
-	to := func(i int, v voters.Vote) {
-		if v.Code == voters.InDoubt && s.set.Members[i].VotedBefore(began, v.Gen) {
+	to := func(i int, v vote.Vote) {
+		if v.Code == vote.InDoubt && s.set.Members[i].VotedBefore(began, v.Gen) {
 			s.set.Members[i].Push(*s.renewCall(h, ttl, g, "", v.Gen, how, began))
 		}
 	}
@@ -44,11 +44,11 @@ func (s *Store) carry(h locks.Holder, ttl time.Duration, g grant, how leaseChang
 // lateVotes are votes that come after their round was closed. They wait until it is known what to do with them.
 type lateVotes struct {
 	mu    sync.Mutex
-	take  func(int, voters.Vote) // nil: not known
-	votes map[int]voters.Vote    // those that have come until then, by node
+	take  func(int, vote.Vote) // nil: not known
+	votes map[int]vote.Vote    // those that have come until then, by node
 }
 
-func (l *lateVotes) add(i int, v voters.Vote) {
+func (l *lateVotes) add(i int, v vote.Vote) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.take != nil {
@@ -56,13 +56,13 @@ func (l *lateVotes) add(i int, v voters.Vote) {
 		return
 	}
 	if l.votes == nil {
-		l.votes = map[int]voters.Vote{}
+		l.votes = map[int]vote.Vote{}
 	}
 	l.votes[i] = v
 }
 
 // takeBy has take called with each, those that are still to come as well.
-func (l *lateVotes) takeBy(take func(int, voters.Vote)) {
+func (l *lateVotes) takeBy(take func(int, vote.Vote)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.take = take

@@ -12,6 +12,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
 	"github.com/lockproxy/lockproxy/backends/locks/seats"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/integration/redistest"
@@ -418,7 +419,7 @@ func (c *copyScript) give(what, want, name string, fence int64, hold string) str
 func (c *copyScript) renew(what, want, name string, fence int64, hold string, ttl time.Duration, repair string) string {
 	c.Helper()
 	g := locks.Grant{Key: locks.Key{Name: name}, Owner: "alice", Fence: fence, Hold: hold}
-	got := replyText(c.n.Do(c.T, renewal(c.s, g, ttl, voters.Version{Epoch: hold, Sequence: 1}, repair)...))
+	got := replyText(c.n.Do(c.T, renewal(c.s, g, ttl, vote.Version{Epoch: hold, Sequence: 1}, repair)...))
 	if !strings.HasPrefix(got, want) {
 		c.Errorf("%s: %s, want %s", what, got, want)
 	}
@@ -708,9 +709,9 @@ func TestCarry_OnlyByARenewalThatBeganAfterTheNodeVoted(t *testing.T) {
 	t.Parallel()
 	s, nodes, g, gen := startInDoubt(t)
 	h, known := locks.Holder{Key: g.Key, Owner: "alice"}, s.grants.lookup(locks.Holder{Key: g.Key, Owner: "alice"})
-	votes := []voters.Vote{{Code: voters.InDoubt, Gen: gen, Err: voters.ErrTimeout}, {Kind: voters.Yes}, {Kind: voters.Yes}}
+	votes := []vote.Vote{{Code: vote.InDoubt, Gen: gen, Err: voters.ErrTimeout}, {Kind: vote.Yes}, {Kind: vote.Yes}}
 	record := s.RedisKeys(g.Key).Lock
-	carry := func(began time.Duration, votes []voters.Vote) bool {
+	carry := func(began time.Duration, votes []vote.Vote) bool {
 		t.Helper()
 		s.carry(h, time.Minute, known, grows, began, votes, &lateVotes{})
 		eventually(t, time.Minute, "it is sent", s.set.Idle)
@@ -719,10 +720,10 @@ func TestCarry_OnlyByARenewalThatBeganAfterTheNodeVoted(t *testing.T) {
 	if carry(0, votes) {
 		t.Error("a renewal that began before the node voted is carried")
 	}
-	if carry(s.Now(), []voters.Vote{votes[0], {Kind: voters.Yes, Noted: true}, votes[2]}) {
+	if carry(s.Now(), []vote.Vote{votes[0], {Kind: vote.Yes, Noted: true}, votes[2]}) {
 		t.Error("a renewal of a lease that may have been shortened is carried")
 	}
-	if carry(s.Now(), []voters.Vote{votes[0], {Kind: voters.Yes, GivenBack: true}, votes[2]}) {
+	if carry(s.Now(), []vote.Vote{votes[0], {Kind: vote.Yes, GivenBack: true}, votes[2]}) {
 		t.Error("a renewal is carried of which a node knows that a hold was given back")
 	}
 	if !carry(s.Now(), votes) {
@@ -746,9 +747,9 @@ func TestCarry_LateVote(t *testing.T) {
 func TestLateVotes(t *testing.T) {
 	var l lateVotes
 	var taken []int
-	l.add(2, voters.Vote{})
-	l.takeBy(func(i int, _ voters.Vote) { taken = append(taken, i) })
-	l.add(0, voters.Vote{})
+	l.add(2, vote.Vote{})
+	l.takeBy(func(i int, _ vote.Vote) { taken = append(taken, i) })
+	l.add(0, vote.Vote{})
 	if !slices.Equal(taken, []int{2, 0}) {
 		t.Errorf("taken: %v", taken)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/seats"
 	"github.com/lockproxy/lockproxy/backends/locks/tally"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 )
 
@@ -57,7 +58,7 @@ func extensionOf(o tally.Outcome) locks.ExtensionResult {
 }
 
 // undecidedResult is the result of a renewal that the votes do not decide.
-func (s *Store) undecidedResult(h locks.Holder, votes []voters.Vote, err error) locks.Extension {
+func (s *Store) undecidedResult(h locks.Holder, votes []vote.Vote, err error) locks.Extension {
 	if voters.NeedsRepair(votes) {
 		s.set.RequestProbe()
 	}
@@ -105,12 +106,12 @@ func (s *Store) extendAfterRead(ctx context.Context, h locks.Holder, fence int64
 
 // stillThere divides holds by a read: those that a quorum has, and those that no quorum can have any more. The
 // rest may be either.
-func (s *Store) stillThere(votes []voters.Vote, owner string, common, ids []string) (there, gone []string) {
+func (s *Store) stillThere(votes []vote.Vote, owner string, common, ids []string) (there, gone []string) {
 	for _, id := range ids {
 		may := 0
 		for i := range votes {
 			v := &votes[i]
-			if v.Kind == voters.Silent || v.Owner == owner && v.Read.Has(id) {
+			if v.Kind == vote.Silent || v.Owner == owner && v.Read.Has(id) {
 				may++
 			}
 		}
@@ -149,7 +150,7 @@ func (s *Store) GiveBack(h locks.Holder, fence int64, ids []string) {
 	left := liveHolds(without(g.holds, ids), s.Now())
 	if g.ownEpoch != "" && (len(left) == 0 || lastEnd(left) >= g.untilOf(ids)) {
 		votes := s.releaseEnded(h, g, g.ownEpoch, ids, left)
-		if !slices.ContainsFunc(votes, func(v voters.Vote) bool { return v.Kind == voters.VersionConflict }) {
+		if !slices.ContainsFunc(votes, func(v vote.Vote) bool { return v.Kind == vote.VersionConflict }) {
 			return
 		}
 	}
@@ -167,8 +168,8 @@ func (s *Store) GiveBack(h locks.Holder, fence int64, ids []string) {
 
 // releaseEnded releases holds on the nodes whose lease is of this epoch, or on all if it is empty. It returns
 // the votes when a majority has answered.
-func (s *Store) releaseEnded(h locks.Holder, g grant, epoch string, ids []string, left []hold) []voters.Vote {
-	round := s.set.Ask(voters.AskRelease, s.endCall(h, g, epoch, ids, left), func(v []voters.Vote) bool { return 2*(len(v)-voters.CountKind(v, voters.Silent)) > len(v) })
+func (s *Store) releaseEnded(h locks.Holder, g grant, epoch string, ids []string, left []hold) []vote.Vote {
+	round := s.set.Ask(voters.AskRelease, s.endCall(h, g, epoch, ids, left), func(v []vote.Vote) bool { return 2*(len(v)-vote.CountKind(v, vote.Silent)) > len(v) })
 	if len(left) == 0 {
 		s.seats.Freed(h.Key, seats.Of(g.id))
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/scripts"
@@ -78,7 +79,7 @@ func TestRestore_FloorOfAnEarlierQuarantine(t *testing.T) {
 	}
 	refuses := func(floor, quarantine string) {
 		t.Helper()
-		if v := n.Do(t, s.Command(scripts.Restore, k, floor, quarantine, "0")...); v.Elems[0].Int() != int64(voters.Floorless) {
+		if v := n.Do(t, s.Command(scripts.Restore, k, floor, quarantine, "0")...); v.Elems[0].Int() != int64(vote.Floorless) {
 			t.Errorf("the floor of the quarantine before was taken: %v", v)
 		}
 		if n.Do(t, "HGET", k.Node, "sync").Text != "0" {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/tally"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 )
 
@@ -99,14 +100,14 @@ func (s *Store) forceOf(ctx context.Context, k locks.Key, fence int64) (was lock
 }
 
 // upTo are the votes without those on a grant with a larger fence than this one; fence 0 leaves all.
-func upTo(votes []voters.Vote, fence int64) []voters.Vote {
+func upTo(votes []vote.Vote, fence int64) []vote.Vote {
 	if fence == 0 {
 		return votes
 	}
 	votes = slices.Clone(votes)
 	for i := range votes {
-		if v := &votes[i]; v.Kind == voters.Yes && v.Owner != "" && v.Fence > fence {
-			*v = voters.Vote{Err: voters.ErrNotAsked, Unsent: true}
+		if v := &votes[i]; v.Kind == vote.Yes && v.Owner != "" && v.Fence > fence {
+			*v = vote.Vote{Err: voters.ErrNotAsked, Unsent: true}
 		}
 	}
 	return votes
@@ -162,10 +163,10 @@ type taking struct {
 }
 
 // takingOf is all that an owner has, by the votes of a read.
-func takingOf(votes []voters.Vote, owner string) taking {
+func takingOf(votes []vote.Vote, owner string) taking {
 	t := taking{holds: tally.EveryHold(votes, owner)}
 	for i := range votes {
-		if v := &votes[i]; v.Kind == voters.Yes && v.Owner == owner {
+		if v := &votes[i]; v.Kind == vote.Yes && v.Owner == owner {
 			t.fence, t.longest = max(t.fence, v.Fence), max(t.longest, v.Rest)
 		}
 	}
@@ -173,7 +174,7 @@ func takingOf(votes []voters.Vote, owner string) taking {
 }
 
 // addDoubts adds what nodes in doubt may have forgotten that it has.
-func (t *taking) addDoubts(votes []voters.Vote, h locks.Holder, longest time.Duration) {
+func (t *taking) addDoubts(votes []vote.Vote, h locks.Holder, longest time.Duration) {
 	holds, fence := tally.HoldsInDoubt(votes, h)
 	if len(holds) > 0 {
 		t.fence, t.longest = max(t.fence, fence), longest
@@ -182,7 +183,7 @@ func (t *taking) addDoubts(votes []voters.Vote, h locks.Holder, longest time.Dur
 }
 
 // force takes away what a read showed, see takeAway.
-func (s *Store) force(ctx context.Context, h locks.Holder, votes []voters.Vote) (done bool, err error) {
+func (s *Store) force(ctx context.Context, h locks.Holder, votes []vote.Vote) (done bool, err error) {
 	return s.takeAway(ctx, h, takingOf(votes, h.Owner))
 }
 
@@ -201,23 +202,23 @@ func (s *Store) takeAway(ctx context.Context, h locks.Holder, t taking) (done bo
 	switch {
 	case err != nil:
 		return false, err
-	case voters.CountKind(noted, voters.Yes)+tally.InDoubt(noted) < s.set.Quorum:
+	case vote.CountKind(noted, vote.Yes)+tally.InDoubt(noted) < s.set.Quorum:
 		return false, s.set.QuorumError("LOCKCTL", h.Name, noted)
 	}
 	s.grants.forgetGrant(h, t.fence)
 	s.host.Keepalive.Lose(h, t.fence, locks.LossForced, locks.ForcedReason)
 	j := s.releaseCall(s.set.RedisKeys(h.Key), h.Owner, grant{fence: t.fence}, t.longest, "force", "", t.holds[:min(len(t.holds), forceHolds)], nil)
-	without := func(v []voters.Vote) int { return tally.LeftNothing(v, h.Owner) + tally.InDoubt(v) }
-	round := s.set.Ask(voters.AskRelease, j, func(v []voters.Vote) bool { return without(v) >= s.set.Quorum })
+	without := func(v []vote.Vote) int { return tally.LeftNothing(v, h.Owner) + tally.InDoubt(v) }
+	round := s.set.Ask(voters.AskRelease, j, func(v []vote.Vote) bool { return without(v) >= s.set.Quorum })
 	s.host.Lines.Wake(h.Whole())
 	err = round.Wait(ctx, limits)
 	votes := round.Close(false, nil)
 	free := without(votes)
-	s.set.Ended(round, votes, voters.EndOf(err, free >= s.set.Quorum))
+	s.set.Ended(round, votes, vote.EndOf(err, free >= s.set.Quorum))
 	switch {
 	case err != nil:
 		return false, err
-	case free < s.set.Quorum && len(votes)-voters.CountKind(votes, voters.Silent)+tally.InDoubt(votes) < s.set.Quorum:
+	case free < s.set.Quorum && len(votes)-vote.CountKind(votes, vote.Silent)+tally.InDoubt(votes) < s.set.Quorum:
 		return false, s.set.QuorumError("LOCKCTL", h.Name, votes)
 	}
 	return free >= s.set.Quorum, nil

@@ -16,7 +16,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/hints"
 	"github.com/lockproxy/lockproxy/backends/locks/tally"
-	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/backends/locks/waitq"
 )
 
@@ -62,10 +62,10 @@ func answering(t *testing.T, reply []byte) rueidis.Client {
 // votings are the readers of what a node answers.
 var votings = []struct {
 	name string
-	voters.Parse
+	vote.Parse
 }{
-	{"acquire", voters.ParseAcquire}, {"done", voters.ParseDone}, {"renew", voters.ParseRenew}, {"release", voters.ParseRelease}, {"read", voters.ParseRead}, {"state", voters.ParseState}, {"order", voters.ParseRepair},
-	{"scan", func(m []rueidis.RedisMessage) (voters.Vote, error) { return parsePage(m, "lockproxy:lock:") }},
+	{"acquire", vote.ParseAcquire}, {"done", vote.ParseDone}, {"renew", vote.ParseRenew}, {"release", vote.ParseRelease}, {"read", vote.ParseRead}, {"state", vote.ParseState}, {"order", vote.ParseRepair},
+	{"scan", func(m []rueidis.RedisMessage) (vote.Vote, error) { return parsePage(m, "lockproxy:lock:") }},
 }
 
 // FuzzVotes: whatever a node answers, it is one vote, which is silent where the answer
@@ -87,18 +87,18 @@ func FuzzVotes(f *testing.F) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		p := votings[int(which)%len(votings)]
-		v := voters.ReadVote(c.Do(ctx, c.B().Arbitrary("EVALSHA").Build()), p.Parse)
+		v := vote.OfResult(c.Do(ctx, c.B().Arbitrary("EVALSHA").Build()), p.Parse)
 		switch {
-		case v.Err != nil && v.Kind != voters.Silent:
+		case v.Err != nil && v.Kind != vote.Silent:
 			t.Fatalf("%s of %q: a vote and an error: %+v", p.name, reply, v)
 		case v.Err == nil && v.Code != 0:
 			t.Fatalf("%s of %q: an abstention without a reason", p.name, reply)
-		case v.Kind == voters.Yes && (p.name == "read") != (v.Read != nil):
+		case v.Kind == vote.Yes && (p.name == "read") != (v.Read != nil):
 			t.Fatalf("%s of %q: a reading is missing", p.name, reply)
 		}
 		if p.name == "acquire" {
-			votes := []voters.Vote{v, v, v, {}, {}}
-			if got := tally.Acquire(votes, 3, true); (got.Verdict == tally.Granted) && v.Kind != voters.Yes {
+			votes := []vote.Vote{v, v, v, {}, {}}
+			if got := tally.Acquire(votes, 3, true); (got.Verdict == tally.Granted) && v.Kind != vote.Yes {
 				t.Fatalf("%q is granted", reply)
 			}
 		}

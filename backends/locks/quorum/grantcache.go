@@ -9,7 +9,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/holdid"
-	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/backends/metrics"
 )
 
@@ -57,16 +57,16 @@ func withoutRequests(holds []hold, ids []string) []hold {
 // quorum.
 type grant struct {
 	fence     int64
-	id        string         // the hold whose LOCK numbered the grant
-	holds     []hold         // the oldest first
-	version   voters.Version // the largest that was given out
-	renewals  int            // counts the renewals and reads that may have changed the end of its holds
-	ownEpoch  string         // the epoch of its version when this proxy was granted it; empty: another proxy was, or it is not known
-	since     time.Duration  // when the grant was made, by Store.Now; 0: not known
-	grantedAt time.Duration  // when this proxy was granted it; 0: not known, or observed by heldFor already
-	partial   bool           // other proxies took, or may have taken, holds of it, or made a version
-	here      bool           // this proxy was granted it
-	waited    time.Duration  // if here: from the call of LOCK to the grant
+	id        string        // the hold whose LOCK numbered the grant
+	holds     []hold        // the oldest first
+	version   vote.Version  // the largest that was given out
+	renewals  int           // counts the renewals and reads that may have changed the end of its holds
+	ownEpoch  string        // the epoch of its version when this proxy was granted it; empty: another proxy was, or it is not known
+	since     time.Duration // when the grant was made, by Store.Now; 0: not known
+	grantedAt time.Duration // when this proxy was granted it; 0: not known, or observed by heldFor already
+	partial   bool          // other proxies took, or may have taken, holds of it, or made a version
+	here      bool          // this proxy was granted it
+	waited    time.Duration // if here: from the call of LOCK to the grant
 }
 
 // until is the end of the validity: that of the hold that ends last.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
-	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/backends/metrics"
 )
 
@@ -19,7 +19,7 @@ func BenchmarkOldest(b *testing.B) {
 				b.Fatal(err)
 			}
 			for i := range n {
-				m.addHold(locks.Holder{Key: locks.Key{Name: fmt.Sprint(i)}, Owner: "alice"}, grant{fence: 7, version: voters.Version{Epoch: "e"}}, hold{fmt.Sprint(i), time.Minute}, 0, 1, 0)
+				m.addHold(locks.Holder{Key: locks.Key{Name: fmt.Sprint(i)}, Owner: "alice"}, grant{fence: 7, version: vote.Version{Epoch: "e"}}, hold{fmt.Sprint(i), time.Minute}, 0, 1, 0)
 			}
 			for b.Loop() {
 				m.oldest()

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
-	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
@@ -21,7 +21,7 @@ func TestGrantCache_Extension(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, first := locks.Holder{Key: locks.Key{DB: 0, Name: "job"}, Owner: "alice"}, voters.Version{Epoch: "first"}
+	h, first := locks.Holder{Key: locks.Key{DB: 0, Name: "job"}, Owner: "alice"}, vote.Version{Epoch: "first"}
 	m.addHold(h, grant{fence: 7, version: first}, hold{"first", 30 * time.Second}, 0, 1, 0)
 	grown := func(until time.Duration, before func(), want time.Duration) {
 		t.Helper()
@@ -50,7 +50,7 @@ func TestGrantCache_Extension(t *testing.T) {
 // TestGrantCache_ReplaceKeepsLaterChanges: a grant that was read does not overwrite what has changed since.
 func TestGrantCache_ReplaceKeepsLaterChanges(t *testing.T) {
 	t.Parallel()
-	h, first := locks.Holder{Key: locks.Key{DB: 0, Name: "job"}, Owner: "alice"}, voters.Version{Epoch: "first"}
+	h, first := locks.Holder{Key: locks.Key{DB: 0, Name: "job"}, Owner: "alice"}, vote.Version{Epoch: "first"}
 	tests := []struct {
 		what  string
 		after func(m *grantCache)
@@ -89,7 +89,7 @@ func TestGrantCache_ReplaceKeepsLaterChanges(t *testing.T) {
 // TestGrantCache_RestoreWhatWasRead: a hold that is restored, and was read meanwhile, is in the cache once.
 func TestGrantCache_RestoreWhatWasRead(t *testing.T) {
 	t.Parallel()
-	h, first := locks.Holder{Key: locks.Key{DB: 0, Name: "job"}, Owner: "alice"}, voters.Version{Epoch: "first"}
+	h, first := locks.Holder{Key: locks.Key{DB: 0, Name: "job"}, Owner: "alice"}, vote.Version{Epoch: "first"}
 	m, err := newGrantCache(10, func() time.Duration { return 0 }, new(metrics.Histogram))
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +111,7 @@ func TestGrantCache_RestoreWhatWasRead(t *testing.T) {
 func TestGrantCache_AddHoldThatWasRead(t *testing.T) {
 	t.Parallel()
 	for _, renewed := range []time.Duration{5 * time.Second, time.Minute} {
-		h, first := locks.Holder{Key: locks.Key{DB: 0, Name: "job"}, Owner: "alice"}, voters.Version{Epoch: "first"}
+		h, first := locks.Holder{Key: locks.Key{DB: 0, Name: "job"}, Owner: "alice"}, vote.Version{Epoch: "first"}
 		m, err := newGrantCache(10, func() time.Duration { return 0 }, new(metrics.Histogram))
 		if err != nil {
 			t.Fatal(err)
@@ -133,7 +133,7 @@ func TestGrantCache_LateRenewals(t *testing.T) {
 	s, nodes := start(t, 1)
 	n := redistest.Open(t, nodes[0].Addr())
 	g := lock(t, s, "job", "alice", 10*time.Second)
-	late := renewal(s, g, 100*time.Millisecond, voters.Version{Epoch: g.Hold, Sequence: 1}, "1")
+	late := renewal(s, g, 100*time.Millisecond, vote.Version{Epoch: g.Hold, Sequence: 1}, "1")
 	pttl := func() int64 { return n.Do(t, "PTTL", s.RedisKeys(locks.Key{DB: 0, Name: "job"}).Lock).Int() }
 	for range 2 {
 		if _, err := s.Renew(t.Context(), locks.RenewRequest{Key: locks.Key{Name: "job"}, Owner: "alice", TTL: 20 * time.Second}); err != nil {
@@ -144,27 +144,27 @@ func TestGrantCache_LateRenewals(t *testing.T) {
 	if v := n.Do(t, late...); v.Elems[0].Int() != 3 || pttl() < 15000 {
 		t.Errorf("a renewal that was overtaken: %v, %d ms left", v, pttl())
 	}
-	same := renewal(s, g, 100*time.Millisecond, voters.Version{Epoch: g.Hold, Sequence: 2}, "1")
+	same := renewal(s, g, 100*time.Millisecond, vote.Version{Epoch: g.Hold, Sequence: 2}, "1")
 	if v := n.Do(t, same...); v.Elems[0].Int() != 1 || pttl() < 15000 {
 		t.Errorf("a renewal that comes twice: %v, %d ms left", v, pttl())
 	}
-	other := renewal(s, g, 100*time.Millisecond, voters.Version{Epoch: "another proxy's", Sequence: 9}, "1")
+	other := renewal(s, g, 100*time.Millisecond, vote.Version{Epoch: "another proxy's", Sequence: 9}, "1")
 	if v := n.Do(t, other...); v.Elems[0].Int() != 3 || pttl() < 15000 {
 		t.Errorf("a renewal of another lineage: %v, %d ms left", v, pttl())
 	}
 	fenced := g
 	fenced.Fence--
-	if v := n.Do(t, renewal(s, fenced, 100*time.Millisecond, voters.Version{Epoch: g.Hold, Sequence: 9}, "1")...); v.Elems[0].Int() != 0 || pttl() < 15000 {
+	if v := n.Do(t, renewal(s, fenced, 100*time.Millisecond, vote.Version{Epoch: g.Hold, Sequence: 9}, "1")...); v.Elems[0].Int() != 0 || pttl() < 15000 {
 		t.Errorf("a renewal of another grant: %v, %d ms left", v, pttl())
 	}
 	lock(t, s, "job", "alice", 30*time.Second)
-	overtaken := renewal(s, g, 100*time.Millisecond, voters.Version{Epoch: g.Hold, Sequence: 3}, "1")
+	overtaken := renewal(s, g, 100*time.Millisecond, vote.Version{Epoch: g.Hold, Sequence: 3}, "1")
 	if v := n.Do(t, overtaken...); pttl() < 25000 {
 		t.Errorf("a renewal sent before a re-entry: %v, %d ms left", v, pttl())
 	}
 	unlock(t, s, "job", "alice", 1)
 	unlock(t, s, "job", "alice", 0)
-	last := renewal(s, g, 10*time.Second, voters.Version{Epoch: g.Hold, Sequence: 99}, "1")
+	last := renewal(s, g, 10*time.Second, vote.Version{Epoch: g.Hold, Sequence: 99}, "1")
 	if v := n.Do(t, last...); v.Elems[0].Int() != 0 || pttl() != -2 {
 		t.Errorf("a renewal after the release: %v, %d ms left", v, pttl())
 	}
@@ -178,7 +178,7 @@ func TestGrantCache_Oldest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := voters.Version{Epoch: "first"}
+	first := vote.Version{Epoch: "first"}
 	take := func(owner, id string, until time.Duration) {
 		m.addHold(locks.Holder{Key: locks.Key{DB: 0, Name: "job"}, Owner: owner}, grant{fence: 7, version: first}, hold{id, until}, 0, 1, 0)
 	}
@@ -211,7 +211,7 @@ func TestGrantCache_ShorteningCountsWhenSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := locks.Holder{Key: locks.Key{DB: 0, Name: "job"}, Owner: "alice"}
-	first := voters.Version{Epoch: "first"}
+	first := vote.Version{Epoch: "first"}
 	m.addHold(h, grant{fence: 7, version: first}, hold{"first", 30 * time.Second}, 0, 1, 0)
 	tests := []struct {
 		now, until   time.Duration
@@ -242,7 +242,7 @@ func TestGrantCache_OldestAgain(t *testing.T) {
 	}
 	holderOf := func(i int) locks.Holder { return locks.Holder{Key: locks.Key{Name: strconv.Itoa(i)}, Owner: "alice"} }
 	for i := range 900 { // the i-th at second i + 1
-		m.addHold(holderOf(i), grant{fence: 7, version: voters.Version{Epoch: "e"}}, hold{"h", time.Hour}, 0, 1, 0)
+		m.addHold(holderOf(i), grant{fence: 7, version: vote.Version{Epoch: "e"}}, hold{"h", time.Hour}, 0, 1, 0)
 		now += time.Second
 	}
 	for i, over := range []func(h locks.Holder){
@@ -251,7 +251,7 @@ func TestGrantCache_OldestAgain(t *testing.T) {
 		func(h locks.Holder) { m.forgetGrant(h, 7) },
 		func(h locks.Holder) { m.capEnds(h, 7, now) },
 		func(h locks.Holder) {
-			m.addHold(h, grant{fence: 8, version: voters.Version{Epoch: "f"}}, hold{"i", time.Hour}, 0, 1, 0)
+			m.addHold(h, grant{fence: 8, version: vote.Version{Epoch: "f"}}, hold{"i", time.Hour}, 0, 1, 0)
 		},
 		func(h locks.Holder) {
 			before := m.lookup(h)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/seats"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 )
 
@@ -28,12 +29,12 @@ func (o *offer) Await(ctx context.Context) (locks.Decision, error) {
 
 // Withdraw implements locks.Offer.
 func (o *offer) Withdraw() {
-	o.store.set.Ended(o.round, o.store.abandon(o.round, o.a), voters.EndCanceled)
+	o.store.set.Ended(o.round, o.store.abandon(o.round, o.a), vote.EndCanceled)
 }
 
 // releaseAndHandOver asks all nodes to release a name's last holds, and right behind that for
 // the name on behalf of the next waiter here.
-func (s *Store) releaseAndHandOver(k locks.Key, release func(how string) voters.ScriptCall, enough func([]voters.Vote) bool) *voters.Round {
+func (s *Store) releaseAndHandOver(k locks.Key, release func(how string) voters.ScriptCall, enough func([]vote.Vote) bool) *voters.Round {
 	var acquire voters.ScriptCall
 	offered, alone := s.host.Lines.HandOver(k, func(w *locks.Waiting) bool {
 		if w.Reader != "" || len(w.Others) > 0 { // its call has other keys, and there may be other readers behind it
@@ -60,9 +61,9 @@ func (s *Store) releaseAndHandOver(k locks.Key, release func(how string) voters.
 }
 
 // noteListeners notes, by the votes on a release, whether other proxies were told of it.
-func (s *Store) noteListeners(k locks.Key, votes []voters.Vote) {
+func (s *Store) noteListeners(k locks.Key, votes []vote.Vote) {
 	for i := range votes {
-		if votes[i].Kind == voters.Yes && votes[i].Holds == 0 {
+		if votes[i].Kind == vote.Yes && votes[i].Holds == 0 {
 			s.host.Lines.Listeners(k, func(node int) int { return votes[node].Listeners })
 			return
 		}

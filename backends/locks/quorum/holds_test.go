@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/seats"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/scripts"
@@ -330,7 +331,7 @@ func TestUnlock_GoesByTheHoldsOwnValidity(t *testing.T) {
 func TestSortByAge_SameMillisecond(t *testing.T) {
 	for _, ends := range [][]time.Duration{{time.Minute, time.Second}, {time.Second, time.Minute}} {
 		holds := []hold{{"a", ends[0]}, {"b", ends[1]}, {"older", time.Second}}
-		sortByAge(holds, []voters.Vote{{Read: &voters.Reading{Holds: []voters.NodeHold{{ID: "a", Age: 7, Rest: 1}, {ID: "b", Age: 7, Rest: 1}, {ID: "older", Age: 8, Rest: 1}}}}})
+		sortByAge(holds, []vote.Vote{{Read: &vote.Reading{Holds: []vote.NodeHold{{ID: "a", Age: 7, Rest: 1}, {ID: "b", Age: 7, Rest: 1}, {ID: "older", Age: 8, Rest: 1}}}}})
 		if holds[0].id != "older" || holds[2].until != time.Second {
 			t.Errorf("%v: sorted %v", ends, holds)
 		}

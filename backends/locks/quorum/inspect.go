@@ -8,7 +8,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/holdid"
 	"github.com/lockproxy/lockproxy/backends/locks/tally"
-	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 )
 
 const stableReads = 5 // reads of a name at most, while nodes differ, perhaps only since something is under way
@@ -35,7 +35,7 @@ func (s *Store) Inspect(ctx context.Context, k locks.Key) (locks.Inspection, err
 		in.Readers, err = s.readersOf(ctx, k)
 	}
 	if in.Held = who == tally.HeldByOne; in.Held {
-		in.Each = tally.EachHold(votes, func(v *voters.Vote) bool { return v.Kind == voters.Yes && v.Owner == in.Holding.Owner })
+		in.Each = tally.EachHold(votes, func(v *vote.Vote) bool { return v.Kind == vote.Yes && v.Owner == in.Holding.Owner })
 	}
 	return in, err
 }
@@ -46,7 +46,7 @@ func (s *Store) Read(ctx context.Context, k locks.Key) (locks.Reading, error) {
 		return locks.Reading{}, err
 	}
 	defer s.set.ReleaseSlot()
-	decided := func(votes []voters.Vote) bool {
+	decided := func(votes []vote.Vote) bool {
 		owner, _, fence, who := tally.OwnerBy(votes, s.set.Quorum)
 		return (who == tally.HeldByOne && s.openness(votes, owner, fence) != maybeOpen || who == tally.HeldByNobody) && (k.Reader != "" || tally.AgreeOnReaders(votes, s.set.Quorum))
 	}
@@ -55,7 +55,7 @@ func (s *Store) Read(ctx context.Context, k locks.Key) (locks.Reading, error) {
 		return locks.Reading{}, err
 	}
 	h, who := s.holding(votes, k)
-	reading := locks.Reading{Readers: h.Readers, Reads: tally.Qth(votes, s.set.Quorum, tally.IsRead, func(v *voters.Vote) time.Duration { return v.Read.ReaderRest })}
+	reading := locks.Reading{Readers: h.Readers, Reads: tally.Qth(votes, s.set.Quorum, tally.IsRead, func(v *vote.Vote) time.Duration { return v.Read.ReaderRest })}
 	switch {
 	case who == tally.HeldByNobody:
 		return reading, nil
@@ -69,27 +69,27 @@ func (s *Store) Read(ctx context.Context, k locks.Key) (locks.Reading, error) {
 
 // readStable reads a name, again if the nodes do not agree: most often because a grant or a release is on its
 // way to some of them.
-func (s *Store) readStable(ctx context.Context, h locks.Holder) ([]voters.Vote, error) {
+func (s *Store) readStable(ctx context.Context, h locks.Holder) ([]vote.Vote, error) {
 	votes, _, err := s.readUntil(ctx, h, s.set.Opts.Timeouts(s.set.Opts.MaxTTL), "", stableReads, linear, tally.Stable)
 	return votes, err
 }
 
 // holding is who has the name, if the votes decide it; else the owner whom most nodes name, if any.
-func (s *Store) holding(votes []voters.Vote, k locks.Key) (locks.Holding, tally.Ownership) {
+func (s *Store) holding(votes []vote.Vote, k locks.Key) (locks.Holding, tally.Ownership) {
 	h := locks.Holding{Key: k, Waiters: s.host.Lines.Len(k.Whole())}
-	h.Readers = tally.Qth(votes, s.set.Quorum, tally.IsRead, func(v *voters.Vote) int { return v.Read.Readers })
-	h.Remaining = tally.Qth(votes, s.set.Quorum, tally.IsRead, func(v *voters.Vote) time.Duration { return v.Read.ReaderRest })
+	h.Readers = tally.Qth(votes, s.set.Quorum, tally.IsRead, func(v *vote.Vote) int { return v.Read.Readers })
+	h.Remaining = tally.Qth(votes, s.set.Quorum, tally.IsRead, func(v *vote.Vote) time.Duration { return v.Read.ReaderRest })
 	owner, n, fence, who := tally.OwnerBy(votes, s.set.Quorum)
 	if who == tally.HeldByNobody || n == 0 {
 		return h, who
 	}
-	its := func(v *voters.Vote) bool { return v.Kind == voters.Yes && v.Owner == owner }
+	its := func(v *vote.Vote) bool { return v.Kind == vote.Yes && v.Owner == owner }
 	h.Owner, h.Votes, h.Fence = owner, n, fence
 	h.Open = s.openness(votes, owner, fence) == isWithoutEnd
 	h.Client, h.Session = s.host.Keepalive.KeptFor(locks.Holder{Key: k, Owner: owner}, h.Fence)
 	h.Waited, h.Here = s.grants.waited(locks.Holder{Key: k, Owner: owner}, h.Fence)
 	h.Remaining = tally.QthRest(votes, min(n, s.set.Quorum), its)
-	h.Holds = tally.Qth(votes, min(n, s.set.Quorum), its, func(v *voters.Vote) int { return holdid.Count(v.Read.Live()) })
+	h.Holds = tally.Qth(votes, min(n, s.set.Quorum), its, func(v *vote.Vote) int { return holdid.Count(v.Read.Live()) })
 	for i := range votes {
 		if v := &votes[i]; its(v) && !v.Read.Reinstated {
 			h.Held, h.Info = max(h.Held, v.Read.Age), cmp.Or(h.Info, v.Read.Info)
@@ -99,12 +99,12 @@ func (s *Store) holding(votes []voters.Vote, k locks.Key) (locks.Holding, tally.
 }
 
 // view is a node's vote in a read. A node that refuses writes answers it like any other.
-func (s *Store) view(i int, v *voters.Vote) locks.NodeView {
+func (s *Store) view(i int, v *vote.Vote) locks.NodeView {
 	st, seen := s.set.Status(i, v), s.set.LastStatus(i)
 	switch {
 	case seen.State == st.State:
 		st.Since = seen.Since
-	case seen.State == locks.NodeRefusing && v.Kind == voters.Yes:
+	case seen.State == locks.NodeRefusing && v.Kind == vote.Yes:
 		st.State, st.Since, st.Err = seen.State, seen.Since, seen.Err
 	case st.State == locks.NodeDown:
 		st.State = locks.NodeUnknown // it may only have been slow
@@ -113,7 +113,7 @@ func (s *Store) view(i int, v *voters.Vote) locks.NodeView {
 	if st.State == locks.NodeUnused {
 		n.Err = v.Err
 	}
-	if v.Kind == voters.Yes {
+	if v.Kind == vote.Yes {
 		n.Owner, n.Fence, n.Remaining, n.Readers = v.Owner, v.Fence, v.Rest, v.Read.Readers
 		n.Holds, n.Reinstated = holdid.Count(v.Read.Live()), v.Read.Reinstated && v.Owner != ""
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
@@ -91,7 +92,7 @@ func TestSession_EndIsNoUnlock(t *testing.T) {
 		if last := n[i].Do(t, "HGET", k.Fences, "o").Text; last != "" {
 			t.Errorf("a release by %s is remembered", last)
 		}
-		if v := n[i].Do(t, renewal(s, g, 10*time.Second, voters.Version{Epoch: g.Hold, Sequence: 99}, "1")...); v.Elems[0].Int() != 0 {
+		if v := n[i].Do(t, renewal(s, g, 10*time.Second, vote.Version{Epoch: g.Hold, Sequence: 99}, "1")...); v.Elems[0].Int() != 0 {
 			t.Errorf("a late renewal: %v", v)
 		}
 	}
@@ -256,7 +257,7 @@ func TestSession_UndoneGrantIsNotReinstated(t *testing.T) {
 	if err := round.Wait(t.Context(), voters.Timeouts{Node: patient, Quorum: patient}); err != nil {
 		t.Fatal(err)
 	}
-	if votes := round.Close(true, nil); voters.CountKind(votes, voters.No) != 3 {
+	if votes := round.Close(true, nil); vote.CountKind(votes, vote.No) != 3 {
 		t.Errorf("%+v", votes)
 	}
 	nothingLeft(t, s, c)
@@ -310,7 +311,7 @@ func TestScripts_ExtensionShortensNothing(t *testing.T) {
 		ttl         time.Duration
 		least, most int64
 	}{{time.Second, 15_000, 20_000}, {40 * time.Second, 35_000, 40_000}, {time.Second, 30_000, 40_000}} {
-		args := renewal(s, g, tt.ttl, voters.Version{Epoch: g.Hold, Sequence: int64(i + 1)}, "0")
+		args := renewal(s, g, tt.ttl, vote.Version{Epoch: g.Hold, Sequence: int64(i + 1)}, "0")
 		args[len(args)-2] = "1"
 		v := n.Do(t, args...)
 		if left := n.Do(t, "PTTL", s.RedisKeys(locks.Key{DB: 0, Name: "job"}).Lock).Int(); v.Elems[0].Int() != 1 || left < tt.least || left > tt.most {

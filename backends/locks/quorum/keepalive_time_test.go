@@ -19,7 +19,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
-	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/scripts"
 )
 
@@ -391,7 +391,7 @@ func TestSession_NotedLeaseEndsByItsVotes(t *testing.T) {
 					t.Errorf("%v left before the note", left)
 				}
 				votes, err := s.noteShortening(t.Context(), h, g.Fence, s.Opts.Timeouts(time.Second))
-				if err != nil || voters.CountKind(votes, voters.Yes) < s.Quorum {
+				if err != nil || vote.CountKind(votes, vote.Yes) < s.Quorum {
 					t.Fatal(votes, err)
 				}
 				if left := look(); left > 3*time.Second {

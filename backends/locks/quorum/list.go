@@ -15,6 +15,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
 	"github.com/lockproxy/lockproxy/backends/locks/tally"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -41,7 +42,7 @@ func (s *Store) List(ctx context.Context, r locks.ListRequest) (locks.Listing, e
 		return locks.Listing{}, err
 	}
 	l := locks.Listing{Cursor: next.String()}
-	err = s.eachHeld(ctx, append(page.Keys, page.Sets...), func(i int, h locks.Holding, votes []voters.Vote) {
+	err = s.eachHeld(ctx, append(page.Keys, page.Sets...), func(i int, h locks.Holding, votes []vote.Vote) {
 		if !otherKey(&votes[node], i >= len(page.Keys)) && !at.reported(votes, h) {
 			l.Held = append(l.Held, h)
 		}
@@ -53,7 +54,7 @@ func (s *Store) List(ctx context.Context, r locks.ListRequest) (locks.Listing, e
 }
 
 // eachHeld reads names, and calls do for each that is held, with its place among them.
-func (s *Store) eachHeld(ctx context.Context, names []locks.Key, do func(int, locks.Holding, []voters.Vote)) error {
+func (s *Store) eachHeld(ctx context.Context, names []locks.Key, do func(int, locks.Holding, []vote.Vote)) error {
 	all, err := s.readAll(ctx, names)
 	if err != nil {
 		return err
@@ -76,7 +77,7 @@ func (s *Store) eachHeld(ctx context.Context, names []locks.Key, do func(int, lo
 // listed is who has a name by the votes of a read, or by those of another read if they do not decide it. An owner
 // that may have the name is listed with the votes it has, fewer than a quorum: a name that is held must not be
 // missing. Owner is empty if nobody has the name.
-func (s *Store) listed(ctx context.Context, votes []voters.Vote, at locks.Key) (locks.Holding, error) {
+func (s *Store) listed(ctx context.Context, votes []vote.Vote, at locks.Key) (locks.Holding, error) {
 	h, who := s.holding(votes, at)
 	if who == tally.MaybeHeld || who == tally.BeingGranted {
 		votes, err := s.readStable(ctx, locks.Holder{Key: at})
@@ -90,8 +91,8 @@ func (s *Store) listed(ctx context.Context, votes []voters.Vote, at locks.Key) (
 
 // scanSome looks at some keys of the node that the cursor is at, or of another one if
 // that does not answer.
-func (s *Store) scanSome(ctx context.Context, r locks.ListRequest, at cursor) (page voters.Page, node int, next cursor, err error) {
-	failed := make([]voters.Vote, len(s.set.Members))
+func (s *Store) scanSome(ctx context.Context, r locks.ListRequest, at cursor) (page vote.Page, node int, next cursor, err error) {
+	failed := make([]vote.Vote, len(s.set.Members))
 	for {
 		i, ok := s.scannable(at, failed)
 		if !ok {
@@ -104,7 +105,7 @@ func (s *Store) scanSome(ctx context.Context, r locks.ListRequest, at cursor) (p
 		switch {
 		case err != nil:
 			return page, i, at, err
-		case v.Kind == voters.Yes:
+		case v.Kind == vote.Yes:
 			return *v.Page, i, at.after(v.Page.Next, s.toScan()), nil
 		}
 		failed[i] = v
@@ -114,7 +115,7 @@ func (s *Store) scanSome(ctx context.Context, r locks.ListRequest, at cursor) (p
 
 // scannable is the node to look through: the one the cursor is at, else one that votes, else any that was not
 // looked through and has not just failed.
-func (s *Store) scannable(at cursor, failed []voters.Vote) (index int, ok bool) {
+func (s *Store) scannable(at cursor, failed []vote.Vote) (index int, ok bool) {
 	usable := func(i int) bool { return at.done&(1<<i) == 0 && failed[i].Err == nil }
 	if at.node >= 0 && usable(at.node) {
 		return at.node, true
@@ -133,7 +134,7 @@ func (s *Store) scannable(at cursor, failed []voters.Vote) (index int, ok bool) 
 }
 
 // scan looks at some keys of one node.
-func (s *Store) scan(ctx context.Context, node int, r locks.ListRequest, from string) (voters.Vote, error) {
+func (s *Store) scan(ctx context.Context, node int, r locks.ListRequest, from string) (vote.Vote, error) {
 	db := "*"
 	if r.DB != locks.AllDBs {
 		db = strconv.Itoa(r.DB)
@@ -141,14 +142,14 @@ func (s *Store) scan(ctx context.Context, node int, r locks.ListRequest, from st
 	pattern := nodekeys.Pattern(s.set.Opts.Prefix, db)
 	j := voters.ScriptCall{
 		Args:    []string{"SCAN", from, "MATCH", pattern + cmp.Or(r.Match, "*"), "COUNT", strconv.Itoa(min(cmp.Or(max(r.Count, 0), listCount), listMost))},
-		Parse:   func(m []rueidis.RedisMessage) (voters.Vote, error) { return parsePage(m, s.set.Opts.Prefix) },
+		Parse:   func(m []rueidis.RedisMessage) (vote.Vote, error) { return parsePage(m, s.set.Opts.Prefix) },
 		Expires: s.Now() + listTimeout,
 	}
 	return s.askOne(ctx, node, &j)
 }
 
 // askOne asks one node for a page of its keys or leases. If the vote is not Yes, its Err says why.
-func (s *Store) askOne(ctx context.Context, node int, j *voters.ScriptCall) (voters.Vote, error) {
+func (s *Store) askOne(ctx context.Context, node int, j *voters.ScriptCall) (vote.Vote, error) {
 	round := s.set.AskEach(voters.AskList, voters.All, func(i int) *voters.ScriptCall {
 		if i == node {
 			return j
@@ -158,8 +159,8 @@ func (s *Store) askOne(ctx context.Context, node int, j *voters.ScriptCall) (vot
 	err := round.WaitFor(ctx, listTimeout)
 	votes := round.Close(true, nil)
 	v := votes[node]
-	s.set.Ended(round, votes, voters.EndOf(err, v.Kind == voters.Yes))
-	if v.Kind != voters.Yes && v.Err == nil {
+	s.set.Ended(round, votes, vote.EndOf(err, v.Kind == vote.Yes))
+	if v.Kind != vote.Yes && v.Err == nil {
 		v.Err = s.set.Members[node].Name(voters.ErrTimeout)
 	}
 	return v, err
@@ -169,7 +170,7 @@ func (s *Store) askOne(ctx context.Context, node int, j *voters.ScriptCall) (vot
 func (s *Store) toScan() int { return len(s.set.Members) - s.set.Quorum + 1 }
 
 // scanError reports that not enough nodes can be looked through.
-func (s *Store) scanError(at cursor, failed []voters.Vote) *locks.QuorumError {
+func (s *Store) scanError(at cursor, failed []vote.Vote) *locks.QuorumError {
 	e := &locks.QuorumError{Op: "LOCKCTL", Nodes: len(s.set.Members), Need: s.toScan(), Got: bits.OnesCount64(at.done)}
 	for i, v := range failed {
 		if v.Err != nil {
@@ -180,12 +181,12 @@ func (s *Store) scanError(at cursor, failed []voters.Vote) *locks.QuorumError {
 }
 
 // readAll reads names, some at a time, so that the nodes' queues have room for others.
-func (s *Store) readAll(ctx context.Context, keys []locks.Key) (votes [][]voters.Vote, err error) {
+func (s *Store) readAll(ctx context.Context, keys []locks.Key) (votes [][]vote.Vote, err error) {
 	for some := range slices.Chunk(keys, voters.MaxBatch/2) {
 		rounds := make([]*voters.Round, len(some))
 		for i, at := range some {
 			rounds[i] = s.set.Ask(voters.AskRead, voters.ScriptCall{
-				Args: s.set.Command(scripts.Read, s.set.RedisKeys(at)), Parse: voters.ParseRead, Expires: s.Now() + listTimeout,
+				Args: s.set.Command(scripts.Read, s.set.RedisKeys(at)), Parse: vote.ParseRead, Expires: s.Now() + listTimeout,
 			}, voters.All)
 		}
 		limits := s.set.Opts.Timeouts(s.set.Opts.MaxTTL)
@@ -204,12 +205,12 @@ func (s *Store) readAll(ctx context.Context, keys []locks.Key) (votes [][]voters
 }
 
 // parsePage reads {cursor, keys}. A key that is not of a lock is passed over.
-func parsePage(m []rueidis.RedisMessage, prefix string) (voters.Vote, error) {
-	v := voters.Vote{Kind: voters.Yes, Page: &voters.Page{}}
+func parsePage(m []rueidis.RedisMessage, prefix string) (vote.Vote, error) {
+	v := vote.Vote{Kind: vote.Yes, Page: &vote.Page{}}
 	if len(m) != 2 {
 		return v, fmt.Errorf("%d values where 2 were expected", len(m))
 	}
-	if err := voters.ReadText(m[0], &v.Page.Next); err != nil {
+	if err := vote.ReadText(m[0], &v.Page.Next); err != nil {
 		return v, err
 	}
 	keys, err := m[1].AsStrSlice()
@@ -275,17 +276,17 @@ func (c cursor) after(next string, toScan int) cursor {
 
 // otherKey reports whether a name is listed by another key of it on the node that is looked through: by the set of its
 // readers if it has any there, else by its record.
-func otherKey(v *voters.Vote, set bool) bool {
-	return v.Kind == voters.Yes && (v.Read.Readers > 0) != set
+func otherKey(v *vote.Vote, set bool) bool {
+	return v.Kind == vote.Yes && (v.Read.Readers > 0) != set
 }
 
 // reported reports whether the name was seen on a node that was looked through before: one that has the grant,
 // and not only since a renewal reinstated it there, or that has readers.
-func (c cursor) reported(votes []voters.Vote, h locks.Holding) bool {
+func (c cursor) reported(votes []vote.Vote, h locks.Holding) bool {
 	for i := range votes {
 		v := &votes[i]
 		switch {
-		case c.done&(1<<i) == 0 || v.Kind != voters.Yes:
+		case c.done&(1<<i) == 0 || v.Kind != vote.Yes:
 		case v.Read.Readers > 0, v.Owner != "" && v.Fence == h.Fence && !v.Read.Reinstated:
 			return true
 		}

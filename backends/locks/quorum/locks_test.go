@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/scripts"
@@ -133,7 +134,7 @@ func TestLock_GeneratedOwnersNeverReenter(t *testing.T) {
 
 // renewal is the message of a renewal as a proxy sends it, to be delivered whenever a
 // test likes.
-func renewal(s *proxy, g locks.Grant, ttl time.Duration, v voters.Version, repair string) []string {
+func renewal(s *proxy, g locks.Grant, ttl time.Duration, v vote.Version, repair string) []string {
 	return s.Command(scripts.Renew, s.RedisKeys(g.Key), g.Owner, voters.MS(ttl), strconv.FormatInt(g.Fence, 10), g.Hold,
 		v.Epoch, strconv.FormatInt(v.Sequence, 10), "", repair, "0", g.Hold)
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
-	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -156,14 +156,14 @@ func TestRestore_SitsOutTheLongestLease(t *testing.T) {
 		return ask(scripts.Restore, floor, ask(scripts.State)[2].Text, longest)
 	}
 	forgot(50 * time.Second)
-	if v := restore("1000"); v[0].Int() != int64(voters.Quarantined) || v[1].Int() < 9_000 || v[1].Int() > 10_000 {
+	if v := restore("1000"); v[0].Int() != int64(vote.Quarantined) || v[1].Int() < 9_000 || v[1].Int() > 10_000 {
 		t.Errorf("after 50 s: %v, want a quarantine of 10 s more", v)
 	}
-	if v := ask(scripts.State); v[0].Int() != int64(voters.Quarantined) || v[1].Int() < 8_000 || v[1].Int() > 10_000 {
+	if v := ask(scripts.State); v[0].Int() != int64(vote.Quarantined) || v[1].Int() < 8_000 || v[1].Int() > 10_000 {
 		t.Errorf("after that: %v, want what is left of 10 s more", v)
 	}
 	forgot(90 * time.Second)
-	if v := restore("0"); v[0].Int() != int64(voters.Floorless) {
+	if v := restore("0"); v[0].Int() != int64(vote.Floorless) {
 		t.Errorf("floor from the clock after 90 s: %v", v)
 	}
 	forgot(61 * time.Second)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/scripts"
@@ -112,7 +113,7 @@ func TestNodeSet_StricterGrace(t *testing.T) {
 		n := redistest.Open(t, nodes[0].Addr())
 		n.Do(t, "HSET", last.RedisKeys(locks.Key{DB: 0, Name: "job"}).Node, "id", "another") // as after a restart
 		v := n.Do(t, last.Command(scripts.State, last.RedisKeys(locks.Key{DB: 0, Name: "job"}))...).Elems[0].Int()
-		if sits := v == int64(voters.Quarantined); sits != (len(order) == 2) {
+		if sits := v == int64(vote.Quarantined); sits != (len(order) == 2) {
 			t.Errorf("%v: %d", order, v)
 		}
 	}

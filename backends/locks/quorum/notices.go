@@ -7,6 +7,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -34,7 +35,7 @@ func (s *Store) Post(ctx context.Context, r locks.PostRequest) ([]locks.Notice, 
 	keys := nodekeys.Keys{Lock: key + ":" + r.ID, Fences: key, Node: s.set.Opts.Prefix + "node"}
 	round := s.set.Ask(voters.AskAnnounce, voters.ScriptCall{
 		Args:  s.set.Command(scripts.Announce, keys, r.ID, r.Text, voters.MS(max(r.Keep, time.Millisecond))),
-		Parse: voters.ParseAnnounce, Expires: s.Now() + listTimeout,
+		Parse: vote.ParseAnnounce, Expires: s.Now() + listTimeout,
 	}, voters.All)
 	err := round.Wait(ctx, noticeTimeouts)
 	votes := s.set.CloseAnswered(round, true, err)

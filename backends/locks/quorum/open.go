@@ -11,6 +11,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
 	"github.com/lockproxy/lockproxy/backends/locks/tally"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -18,7 +19,7 @@ import (
 // openMark begins the epochs of a lease without an end; the script open knows it too. No other id begins with it.
 const openMark = "~"
 
-func isOpen(v voters.Version) bool { return strings.HasPrefix(v.Epoch, openMark) }
+func isOpen(v vote.Version) bool { return strings.HasPrefix(v.Epoch, openMark) }
 
 // newEpoch is an id for a new epoch of a lease.
 func (s *Store) newEpoch(open bool) string {
@@ -38,10 +39,10 @@ const (
 )
 
 // openness is whether the owner's grant has an end.
-func (s *Store) openness(votes []voters.Vote, owner string, fence int64) openness {
+func (s *Store) openness(votes []vote.Vote, owner string, fence int64) openness {
 	count := func(open bool) (n int) {
 		for i := range votes {
-			if v := &votes[i]; v.Kind == voters.Yes && v.Owner == owner && v.Fence == fence && isOpen(v.Version) == open {
+			if v := &votes[i]; v.Kind == vote.Yes && v.Owner == owner && v.Fence == fence && isOpen(v.Version) == open {
 				n++
 			}
 		}
@@ -104,13 +105,13 @@ func (s *Store) Foster(ctx context.Context, maxHold time.Duration) (f locks.Fost
 
 // scanOpen scans a quorum of nodes for leases without an end of which a third is over. Leases of one owner under several
 // fences are kept apart: only a quorum can decide which of them is the grant.
-func (s *Store) scanOpen(ctx context.Context, f *locks.Fostering) (due []voters.OpenLease, err error) {
+func (s *Store) scanOpen(ctx context.Context, f *locks.Fostering) (due []vote.OpenLease, err error) {
 	type numbered struct {
 		locks.Holder
 		fence int64
 	}
 	at := map[numbered]int{}
-	failed, looked := make([]voters.Vote, len(s.set.Members)), cursor{node: -1}
+	failed, looked := make([]vote.Vote, len(s.set.Members)), cursor{node: -1}
 	for n := 0; n < s.set.Quorum; {
 		i, ok := s.scannable(looked, failed)
 		if !ok {
@@ -120,7 +121,7 @@ func (s *Store) scanOpen(ctx context.Context, f *locks.Fostering) (due []voters.
 		switch {
 		case err != nil:
 			return due, err
-		case v.Kind != voters.Yes:
+		case v.Kind != vote.Yes:
 			failed[i] = v
 			continue
 		}
@@ -141,7 +142,7 @@ func (s *Store) scanOpen(ctx context.Context, f *locks.Fostering) (due []voters.
 }
 
 // scanOpenOn scans one node. If v is not Yes, its Err says why.
-func (s *Store) scanOpenOn(ctx context.Context, node int) (leases []voters.OpenLease, open int, v voters.Vote, err error) {
+func (s *Store) scanOpenOn(ctx context.Context, node int) (leases []vote.OpenLease, open int, v vote.Vote, err error) {
 	pattern := nodekeys.Literal(nodekeys.Prefix(s.set.Opts.Prefix)) + "*"
 	for next := "0"; ; next = v.Page.Next {
 		if err := s.set.AcquireSlotToList(ctx); err != nil {
@@ -149,11 +150,11 @@ func (s *Store) scanOpenOn(ctx context.Context, node int) (leases []voters.OpenL
 		}
 		j := voters.ScriptCall{
 			Args:  s.set.Command(scripts.Open, s.set.RedisKeys(locks.Key{}), next, pattern, strconv.Itoa(fosterPage), voters.MS(2*s.set.Opts.MaxTTL/3)),
-			Parse: voters.ParseOpen(s.set.Opts.Prefix), Expires: s.Now() + listTimeout,
+			Parse: vote.ParseOpen(s.set.Opts.Prefix), Expires: s.Now() + listTimeout,
 		}
 		v, err = s.askOne(ctx, node, &j)
 		s.set.ReleaseSlot()
-		if err != nil || v.Kind != voters.Yes {
+		if err != nil || v.Kind != vote.Yes {
 			return nil, 0, v, err
 		}
 		open += v.Page.Open
@@ -165,7 +166,7 @@ func (s *Store) scanOpenOn(ctx context.Context, node int) (leases []voters.OpenL
 }
 
 // fosterOne renews a lease without an end, if it is due.
-func (s *Store) fosterOne(ctx context.Context, l voters.OpenLease, maxHold time.Duration) (did fostered, left time.Duration) {
+func (s *Store) fosterOne(ctx context.Context, l vote.OpenLease, maxHold time.Duration) (did fostered, left time.Duration) {
 	if s.set.AcquireSlot(ctx) != nil {
 		return missed, 0
 	}
@@ -201,7 +202,7 @@ func (s *Store) holdLeft(g grant, maxHold time.Duration) time.Duration {
 // fosterAfterRead renews a lease without an end that another proxy may have changed. Only versions without an end are
 // replaced, and only if a quorum has one: else a renewal that gives it an end, and that is under way or has been answered,
 // could be undone.
-func (s *Store) fosterAfterRead(ctx context.Context, l voters.OpenLease, did fostered, maxHold time.Duration) (fostered, time.Duration) {
+func (s *Store) fosterAfterRead(ctx context.Context, l vote.OpenLease, did fostered, maxHold time.Duration) (fostered, time.Duration) {
 	h, maxTTL := l.Holder, s.set.Opts.MaxTTL
 	before := s.grants.lookup(h)
 	votes, began, err := s.readAgreed(ctx, h, s.set.Opts.Timeouts(maxTTL), "")
@@ -218,14 +219,14 @@ func (s *Store) fosterAfterRead(ctx context.Context, l voters.OpenLease, did fos
 	case is == maybeOpen:
 		return missed, 0
 	}
-	rest := tally.QthRest(votes, s.set.Quorum, func(v *voters.Vote) bool { return v.Kind == voters.Yes && v.Owner == h.Owner && v.Fence == g.fence })
+	rest := tally.QthRest(votes, s.set.Quorum, func(v *vote.Vote) bool { return v.Kind == vote.Yes && v.Owner == h.Owner && v.Fence == g.fence })
 	if rest >= maxTTL/2 { // another proxy has renewed it
 		return leftAlone, 0
 	}
 	votes = slices.Clone(votes)
 	for i := range votes {
 		if !isOpen(votes[i].Version) {
-			votes[i] = voters.Vote{}
+			votes[i] = vote.Vote{}
 		}
 	}
 	ttl, left := maxTTL, s.holdLeft(g, maxHold)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 )
 
@@ -45,7 +46,7 @@ func (s *Store) Holdings(ctx context.Context, names []locks.Key) (held []locks.H
 		if err := s.set.AcquireSlotToList(ctx); err != nil {
 			return nil, err
 		}
-		err := s.eachHeld(ctx, some, func(_ int, h locks.Holding, _ []voters.Vote) { held = append(held, h) })
+		err := s.eachHeld(ctx, some, func(_ int, h locks.Holding, _ []vote.Vote) { held = append(held, h) })
 		s.set.ReleaseSlot()
 		if err != nil {
 			return nil, err

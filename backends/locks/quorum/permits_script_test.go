@@ -10,7 +10,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
 	"github.com/lockproxy/lockproxy/backends/locks/seats"
-	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -212,7 +212,7 @@ func TestPermitsScript_PutBack(t *testing.T) {
 	number := int64(0)
 	back := func() redistest.Value {
 		number++
-		return s.n.Do(t, renewal(s.s, g, 40*time.Second, voters.Version{Epoch: g.Hold, Sequence: number}, "1")...)
+		return s.n.Do(t, renewal(s.s, g, 40*time.Second, vote.Version{Epoch: g.Hold, Sequence: number}, "1")...)
 	}
 	notBack := func(holder string) {
 		t.Helper()
@@ -310,7 +310,7 @@ func TestPermitsScript_IndexStays(t *testing.T) {
 	args := asks("alice", "50000", s.s.proposal(), "again/0")
 	s.n.Do(t, s.s.Command(scripts.Acquire, k, args...)...)
 	stays("a longer re-entry")
-	both := append(renewal(s.s, g, 55*time.Second, voters.Version{Epoch: g.Hold, Sequence: 1}, "0"), "again/0")
+	both := append(renewal(s.s, g, 55*time.Second, vote.Version{Epoch: g.Hold, Sequence: 1}, "0"), "again/0")
 	if v := s.n.Do(t, both...); v.Elems[0].Int() != 1 {
 		t.Fatal(v)
 	}
@@ -365,7 +365,7 @@ func TestPermitsScript_RevivedRecord(t *testing.T) {
 	s := startSeatNode(t)
 	notRenewed := func(g locks.Grant) {
 		t.Helper()
-		if v := s.n.Do(t, renewal(s.s, g, 40*time.Second, voters.Version{Epoch: g.Hold, Sequence: 1}, "0")...); v.Elems[0].Int() != 0 {
+		if v := s.n.Do(t, renewal(s.s, g, 40*time.Second, vote.Version{Epoch: g.Hold, Sequence: 1}, "0")...); v.Elems[0].Int() != 0 {
 			t.Errorf("it is renewed: %v", v)
 		}
 	}
@@ -397,7 +397,7 @@ func TestNextSeat_OfThePermits(t *testing.T) {
 		want int
 	}{{[]int{1}, 1}, {[]int{2}, seats.Any}, {[]int{-7}, seats.Any}, {nil, seats.Any}} {
 		a := &acquisition{Attempt: locks.Attempt{LockRequest: locks.LockRequest{Permits: 2}}}
-		if got := s.s.nextSeat(a, []voters.Vote{{Kind: voters.No, Why: locks.Permits, Free: tt.free}}); got != tt.want {
+		if got := s.s.nextSeat(a, []vote.Vote{{Kind: vote.No, Why: locks.Permits, Free: tt.free}}); got != tt.want {
 			t.Errorf("free %v: %d, want %d", tt.free, got, tt.want)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/seats"
-	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 )
 
 // TestPermits_FreeSeats: a refusal because of a seat says which are free, and what is not a number is no vote.
@@ -27,12 +27,12 @@ func TestPermits_FreeSeats(t *testing.T) {
 		{"*4\r\n:0\r\n$1\r\nb\r\n:500\r\n:9\r\n", nil, locks.Held, false},
 	} {
 		client := answering(t, []byte(c.reply))
-		v := voters.ReadVote(client.Do(t.Context(), client.B().Arbitrary("EVALSHA").Build()), voters.ParseAcquire)
+		v := vote.OfResult(client.Do(t.Context(), client.B().Arbitrary("EVALSHA").Build()), vote.ParseAcquire)
 		client.Close()
 		switch {
-		case c.fails && (v.Kind != voters.Silent || v.Err == nil):
+		case c.fails && (v.Kind != vote.Silent || v.Err == nil):
 			t.Errorf("%q is read as %+v", c.reply, v)
-		case !c.fails && (v.Kind != voters.No || v.Why != c.why || !slices.Equal(v.Free, c.free) || v.Owner != "b" || v.Rest != 500*time.Millisecond):
+		case !c.fails && (v.Kind != vote.No || v.Why != c.why || !slices.Equal(v.Free, c.free) || v.Owner != "b" || v.Rest != 500*time.Millisecond):
 			t.Errorf("%q is read as %+v", c.reply, v)
 		}
 	}
@@ -99,30 +99,30 @@ func TestPermits_SeatToAskFor(t *testing.T) {
 func TestPermits_NextSeat(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, 3)
-	has := func(grant string) voters.Vote {
-		return voters.Vote{Kind: voters.Yes, Fence: 7, Reentered: 5, Grant: grant}
+	has := func(grant string) vote.Vote {
+		return vote.Vote{Kind: vote.Yes, Fence: 7, Reentered: 5, Grant: grant}
 	}
 	told := has("t/3")
 	told.Reentered = -1
-	fresh := voters.Vote{Kind: voters.Yes, Fence: 7, Grant: "new/0"}
-	taken := func(free ...int) voters.Vote {
-		return voters.Vote{Kind: voters.No, Owner: "b", Why: locks.Permits, Free: free}
+	fresh := vote.Vote{Kind: vote.Yes, Fence: 7, Grant: "new/0"}
+	taken := func(free ...int) vote.Vote {
+		return vote.Vote{Kind: vote.No, Owner: "b", Why: locks.Permits, Free: free}
 	}
 	for _, c := range []struct {
 		name  string
-		votes []voters.Vote
+		votes []vote.Vote
 		want  int
 	}{
-		{"its own seat", []voters.Vote{has("g/2"), fresh, fresh}, 2},
-		{"the one that most nodes know", []voters.Vote{has("g/2"), has("h/1"), has("i/1")}, 1},
-		{"one that a renewal put back", []voters.Vote{told, taken(1), taken(1)}, 3},
-		{"its own reading, which has no seat", []voters.Vote{has("g"), fresh, fresh}, seats.Any},
-		{"its own, above the permits", []voters.Vote{has("g/5"), taken(1), taken(1)}, 1},
-		{"free at two", []voters.Vote{taken(1, 2), taken(2), taken(0)}, 2},
-		{"free at two, as far as is known", []voters.Vote{taken(4), {}, taken()}, 4},
-		{"free at one only", []voters.Vote{taken(4), taken(), taken()}, seats.Any},
-		{"none above the permits", []voters.Vote{taken(5), taken(5), taken(5)}, seats.Any},
-		{"readers are no seats", []voters.Vote{{Kind: voters.No, Why: locks.Readers, Free: []int{1}}, taken(), taken()}, seats.Any},
+		{"its own seat", []vote.Vote{has("g/2"), fresh, fresh}, 2},
+		{"the one that most nodes know", []vote.Vote{has("g/2"), has("h/1"), has("i/1")}, 1},
+		{"one that a renewal put back", []vote.Vote{told, taken(1), taken(1)}, 3},
+		{"its own reading, which has no seat", []vote.Vote{has("g"), fresh, fresh}, seats.Any},
+		{"its own, above the permits", []vote.Vote{has("g/5"), taken(1), taken(1)}, 1},
+		{"free at two", []vote.Vote{taken(1, 2), taken(2), taken(0)}, 2},
+		{"free at two, as far as is known", []vote.Vote{taken(4), {}, taken()}, 4},
+		{"free at one only", []vote.Vote{taken(4), taken(), taken()}, seats.Any},
+		{"none above the permits", []vote.Vote{taken(5), taken(5), taken(5)}, seats.Any},
+		{"readers are no seats", []vote.Vote{{Kind: vote.No, Why: locks.Readers, Free: []int{1}}, taken(), taken()}, seats.Any},
 	} {
 		if got := s.nextSeat(&acquisition{Attempt: locks.Attempt{LockRequest: locks.LockRequest{Permits: 5}}}, c.votes); got != c.want {
 			t.Errorf("%s: %d, not %d", c.name, got, c.want)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/holdid"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -30,10 +31,10 @@ func (s *Store) prepareFresh(ctx context.Context, r *locks.Attempt) (dropped int
 	}
 	for i := range votes {
 		v := &votes[i]
-		if v.Kind != voters.Yes || v.Owner != r.Owner {
+		if v.Kind != vote.Yes || v.Owner != r.Owner {
 			continue
 		}
-		if tag != "" && slices.ContainsFunc(v.Read.Holds, func(x voters.NodeHold) bool { return holdid.Tag(x.ID) == tag }) {
+		if tag != "" && slices.ContainsFunc(v.Read.Holds, func(x vote.NodeHold) bool { return holdid.Tag(x.ID) == tag }) {
 			return dropped, nil // this very request was granted before
 		}
 		dropped = max(dropped, v.Fence)
@@ -69,13 +70,13 @@ func (s *Store) loseReplaced(a *acquisition) {
 
 // noteShortening has every node note that a grant may be shortened. What shortens it, such as a renewal, may be sent
 // only after a quorum has noted that.
-func (s *Store) noteShortening(ctx context.Context, h locks.Holder, fence int64, limits voters.Timeouts) ([]voters.Vote, error) {
+func (s *Store) noteShortening(ctx context.Context, h locks.Holder, fence int64, limits voters.Timeouts) ([]vote.Vote, error) {
 	round := s.set.Ask(voters.AskNote, voters.ScriptCall{
-		Args: s.set.Command(scripts.Note, s.set.RedisKeys(h.Key), strconv.FormatInt(fence, 10)), Parse: voters.ParseDone,
+		Args: s.set.Command(scripts.Note, s.set.RedisKeys(h.Key), strconv.FormatInt(fence, 10)), Parse: vote.ParseDone,
 		Expires: s.Now() + limits.Quorum,
 	}, s.set.Agree)
 	err := round.Wait(ctx, limits)
 	votes := round.Close(err != nil, nil)
-	s.set.Ended(round, votes, voters.EndOf(err, s.set.Agree(votes)))
+	s.set.Ended(round, votes, vote.EndOf(err, s.set.Agree(votes)))
 	return votes, err
 }

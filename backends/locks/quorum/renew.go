@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/tally"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -57,7 +58,7 @@ func (s *Store) Renew(ctx context.Context, r locks.RenewRequest) (time.Duration,
 	}
 	var validity time.Duration
 	var result tally.Outcome
-	var votes []voters.Vote
+	var votes []vote.Vote
 	var err error
 	stopped := s.retry(ctx, func() (again bool) {
 		validity, result, votes, err = s.renewAfterRead(ctx, h, r, spared)
@@ -70,7 +71,7 @@ func (s *Store) Renew(ctx context.Context, r locks.RenewRequest) (time.Duration,
 }
 
 // renewError is the error of a renewal of the grant with this fence, nil if it was applied.
-func (s *Store) renewError(h locks.Holder, fence int64, result tally.Outcome, votes []voters.Vote, err error) error {
+func (s *Store) renewError(h locks.Holder, fence int64, result tally.Outcome, votes []vote.Vote, err error) error {
 	if err != nil {
 		return err
 	}
@@ -115,7 +116,7 @@ func changeOf(shorter bool) leaseChange {
 // renewal asks the nodes to renew the holds of a grant. expected, if not nil, is the version to replace on each
 // node; nodes without one are not asked, and nothing is reinstated. The result is applied, and until the end
 // of the new validity, only if the votes came before the old validity ended and the new one has not.
-func (s *Store) renewal(ctx context.Context, h locks.Holder, ttl time.Duration, g grant, expected []string, how leaseChange) (until time.Duration, result tally.Outcome, votes []voters.Vote, err error) {
+func (s *Store) renewal(ctx context.Context, h locks.Holder, ttl time.Duration, g grant, expected []string, how leaseChange) (until time.Duration, result tally.Outcome, votes []vote.Vote, err error) {
 	if how == shortens {
 		if votes, err = s.noteShortening(ctx, h, g.fence, s.set.Opts.Timeouts(ttl)); err != nil || !s.set.Agree(votes) {
 			return 0, tally.Undecided, votes, err
@@ -153,11 +154,11 @@ func (s *Store) renewal(ctx context.Context, h locks.Holder, ttl time.Duration, 
 // renewNodes runs the round of a renewal, and a second one that reinstates the grant on nodes without it, if there is
 // no quorum otherwise. If it returns no votes, nothing is decided, and err is that of ctx. late gets votes that come after
 // a quorum has applied it.
-func (s *Store) renewNodes(ctx context.Context, h locks.Holder, ttl time.Duration, g grant, expected []string, how leaseChange, began time.Duration, late *lateVotes) ([]voters.Vote, tally.Outcome, error) {
+func (s *Store) renewNodes(ctx context.Context, h locks.Holder, ttl time.Duration, g grant, expected []string, how leaseChange, began time.Duration, late *lateVotes) ([]vote.Vote, tally.Outcome, error) {
 	call := func(expected, repair string) *voters.ScriptCall {
 		return s.renewCall(h, ttl, g, expected, repair, how, began)
 	}
-	reinstate := func(i int, v voters.Vote) {
+	reinstate := func(i int, v vote.Vote) {
 		if expected == nil && isFree(&v) {
 			s.set.Members[i].Push(*call("", "1"))
 		}
@@ -170,7 +171,7 @@ func (s *Store) renewNodes(ctx context.Context, h locks.Holder, ttl time.Duratio
 			return nil
 		}
 		return call(expected[i], "0")
-	}, nil, func(i int, v voters.Vote) {
+	}, nil, func(i int, v vote.Vote) {
 		reinstate(i, v)
 		late.add(i, v)
 	})
@@ -178,7 +179,7 @@ func (s *Store) renewNodes(ctx context.Context, h locks.Holder, ttl time.Duratio
 		return nil, tally.Undecided, err
 	}
 	switch {
-	case expected != nil || voters.CountKind(votes, voters.Yes) == 0 || ctx.Err() != nil:
+	case expected != nil || vote.CountKind(votes, vote.Yes) == 0 || ctx.Err() != nil:
 	case result != tally.Applied:
 		return s.reinstateMissing(ctx, h, ttl, call("", "1"), votes)
 	default:
@@ -193,15 +194,15 @@ func (s *Store) renewCall(h locks.Holder, ttl time.Duration, g grant, expected, 
 	args := append([]string{h.Owner, voters.MS(ttl), strconv.FormatInt(g.fence, 10), g.id, g.version.Epoch,
 		strconv.FormatInt(g.version.Sequence, 10), expected, repair, how.argument()}, holdIDs(g.holds)...)
 	return &voters.ScriptCall{
-		Args: s.set.Command(scripts.Renew, s.set.RedisKeys(h.Key), args...), Parse: voters.ParseRenew,
+		Args: s.set.Command(scripts.Renew, s.set.RedisKeys(h.Key), args...), Parse: vote.ParseRenew,
 		Expires: began + 2*s.set.Opts.Timeouts(ttl).Quorum, Durable: true,
 	}
 }
 
 // renewRound asks the nodes, and counts the known votes with those that come. late, if not nil, takes votes that come
 // after a quorum has applied the renewal.
-func (s *Store) renewRound(ctx context.Context, h locks.Holder, ttl time.Duration, each func(int) *voters.ScriptCall, known []voters.Vote, late func(int, voters.Vote)) ([]voters.Vote, tally.Outcome, error) {
-	with := func(votes []voters.Vote) []voters.Vote {
+func (s *Store) renewRound(ctx context.Context, h locks.Holder, ttl time.Duration, each func(int) *voters.ScriptCall, known []vote.Vote, late func(int, vote.Vote)) ([]vote.Vote, tally.Outcome, error) {
+	with := func(votes []vote.Vote) []vote.Vote {
 		if known == nil {
 			return votes
 		}
@@ -213,12 +214,12 @@ func (s *Store) renewRound(ctx context.Context, h locks.Holder, ttl time.Duratio
 		}
 		return all
 	}
-	round := s.set.AskEach(voters.AskRenew, func(v []voters.Vote) bool {
+	round := s.set.AskEach(voters.AskRenew, func(v []vote.Vote) bool {
 		r := tally.Renew(with(v), s.set.Quorum, false, h.Owner)
 		return r == tally.Applied || r == tally.OtherOwner // else one more node may know the grant, so that it may be reinstated
 	}, each)
 	err := round.Wait(ctx, s.set.Opts.Timeouts(ttl))
-	round.Look(func(votes []voters.Vote) {
+	round.Look(func(votes []vote.Vote) {
 		if tally.Renew(with(votes), s.set.Quorum, true, h.Owner) != tally.Applied {
 			late = nil
 		}
@@ -231,7 +232,7 @@ func (s *Store) renewRound(ctx context.Context, h locks.Holder, ttl time.Duratio
 
 // reinstateMissing reinstates the grant where the name is free, after at least one node has renewed it: a renewal alone creates no lock. A node
 // that has this version already takes the call for a repeat.
-func (s *Store) reinstateMissing(ctx context.Context, h locks.Holder, ttl time.Duration, j *voters.ScriptCall, votes []voters.Vote) ([]voters.Vote, tally.Outcome, error) {
+func (s *Store) reinstateMissing(ctx context.Context, h locks.Holder, ttl time.Duration, j *voters.ScriptCall, votes []vote.Vote) ([]vote.Vote, tally.Outcome, error) {
 	again, _, err := s.renewRound(ctx, h, ttl, func(i int) *voters.ScriptCall {
 		if isFree(&votes[i]) {
 			return j
@@ -247,19 +248,19 @@ func (s *Store) reinstateMissing(ctx context.Context, h locks.Holder, ttl time.D
 }
 
 // isFree reports whether a renewal found the name free.
-func isFree(v *voters.Vote) bool { return v.Kind == voters.No && v.Owner == "" }
+func isFree(v *vote.Vote) bool { return v.Kind == vote.No && v.Owner == "" }
 
 // otherOwnersRest is what is left of another owner's lease by a quorum.
-func (s *Store) otherOwnersRest(votes []voters.Vote, owner string) time.Duration {
-	return tally.QthRest(votes, s.set.Quorum, func(v *voters.Vote) bool {
-		return v.Kind != voters.Silent && v.Owner != "" && v.Owner != owner
+func (s *Store) otherOwnersRest(votes []vote.Vote, owner string) time.Duration {
+	return tally.QthRest(votes, s.set.Quorum, func(v *vote.Vote) bool {
+		return v.Kind != vote.Silent && v.Owner != "" && v.Owner != owner
 	})
 }
 
 // renewAfterRead renews a grant that another proxy made, or may have renewed since: it reads it from a quorum,
 // replaces exactly the versions it read, reinstates nothing, and bounds the validity that runs by the ends it
 // read. Where it may shorten the lease it leaves out the spared holds, see inflight.Locks.
-func (s *Store) renewAfterRead(ctx context.Context, h locks.Holder, r locks.RenewRequest, spared func() []string) (validity time.Duration, result tally.Outcome, votes []voters.Vote, err error) {
+func (s *Store) renewAfterRead(ctx context.Context, h locks.Holder, r locks.RenewRequest, spared func() []string) (validity time.Duration, result tally.Outcome, votes []vote.Vote, err error) {
 	before := s.grants.lookup(h)
 	votes, began, err := s.readAgreed(ctx, h, s.set.Opts.Timeouts(r.TTL), "")
 	if err != nil {
@@ -271,8 +272,8 @@ func (s *Store) renewAfterRead(ctx context.Context, h locks.Holder, r locks.Rene
 	}
 	common, read := g.holds, votes
 	g.holds = s.possibleHolds(votes, h.Owner, g.fence, began)
-	shorter := slices.ContainsFunc(votes, func(v voters.Vote) bool {
-		f, ok := vouchedFence(&v, h.Owner)
+	shorter := slices.ContainsFunc(votes, func(v vote.Vote) bool {
+		f, ok := tally.VouchedFence(&v, h.Owner)
 		return ok && f == g.fence && r.TTL-locks.Drift(r.TTL) < v.Rest
 	})
 	if before.fence == g.fence && s.Now()+r.TTL-locks.Drift(r.TTL) < before.until() { // as far as this proxy knew
@@ -305,17 +306,17 @@ func (s *Store) renewAfterRead(ctx context.Context, h locks.Holder, r locks.Rene
 }
 
 // failed reports whether a node that was asked has not voted.
-func failed(v voters.Vote) bool {
-	return v.Kind == voters.Silent && !errors.Is(v.Err, voters.ErrNotAsked)
+func failed(v vote.Vote) bool {
+	return v.Kind == vote.Silent && !errors.Is(v.Err, voters.ErrNotAsked)
 }
 
 // renewUnderNewEpoch renews a grant that was read, under a new epoch, and returns it as it is after that. open makes the lease
 // one without an end.
-func (s *Store) renewUnderNewEpoch(ctx context.Context, h locks.Holder, ttl time.Duration, g grant, read []voters.Vote, how leaseChange, open bool) (grant, tally.Outcome, []voters.Vote, error) {
-	g.version = voters.Version{Epoch: s.newEpoch(open), Sequence: 1}
+func (s *Store) renewUnderNewEpoch(ctx context.Context, h locks.Holder, ttl time.Duration, g grant, read []vote.Vote, how leaseChange, open bool) (grant, tally.Outcome, []vote.Vote, error) {
+	g.version = vote.Version{Epoch: s.newEpoch(open), Sequence: 1}
 	expected := make([]string, len(read))
 	for i := range read {
-		if f, ok := vouchedFence(&read[i], h.Owner); ok && f == g.fence {
+		if f, ok := tally.VouchedFence(&read[i], h.Owner); ok && f == g.fence {
 			expected[i] = read[i].Version.Expected()
 		}
 	}
@@ -330,14 +331,14 @@ func (s *Store) renewUnderNewEpoch(ctx context.Context, h locks.Holder, ttl time
 }
 
 // read asks every node who has the name.
-func (s *Store) read(ctx context.Context, h locks.Holder, limits voters.Timeouts) ([]voters.Vote, error) {
+func (s *Store) read(ctx context.Context, h locks.Holder, limits voters.Timeouts) ([]vote.Vote, error) {
 	return s.readFor(ctx, h, limits, "")
 }
 
 // readFor also asks what was done before for the UNLOCK with this tag, if there is one.
-func (s *Store) readFor(ctx context.Context, h locks.Holder, limits voters.Timeouts, tag string) ([]voters.Vote, error) {
+func (s *Store) readFor(ctx context.Context, h locks.Holder, limits voters.Timeouts, tag string) ([]vote.Vote, error) {
 	round := s.set.Ask(voters.AskRead, voters.ScriptCall{
-		Args: s.set.Command(scripts.Read, s.set.RedisKeys(h.Key), tag), Parse: voters.ParseRead,
+		Args: s.set.Command(scripts.Read, s.set.RedisKeys(h.Key), tag), Parse: vote.ParseRead,
 		Expires: s.Now() + limits.Quorum,
 	}, voters.All)
 	err := round.Wait(ctx, limits)
@@ -348,14 +349,14 @@ const agreeReads = 10 // reads of a name at most, while no quorum agrees on the 
 
 // readAgreed is readFor, repeated for a while if a quorum has the name for the owner but not under one fence: then
 // another LOCK of the owner is between its two rounds, and the grant is not lost.
-func (s *Store) readAgreed(ctx context.Context, h locks.Holder, limits voters.Timeouts, tag string) (votes []voters.Vote, began time.Duration, err error) {
-	return s.readUntil(ctx, h, limits, tag, agreeReads, doubling, func(votes []voters.Vote) bool { return !s.betweenRounds(votes, h.Owner) })
+func (s *Store) readAgreed(ctx context.Context, h locks.Holder, limits voters.Timeouts, tag string) (votes []vote.Vote, began time.Duration, err error) {
+	return s.readUntil(ctx, h, limits, tag, agreeReads, doubling, func(votes []vote.Vote) bool { return !tally.BetweenRounds(votes, s.set.Quorum, h.Owner) })
 }
 
 // readUntil is readFor, repeated until the votes are good, so many times at most. began is when the read of
 // these votes began.
 func (s *Store) readUntil(ctx context.Context, h locks.Holder, limits voters.Timeouts, tag string, reads int, pause func(read int) time.Duration,
-	good func([]voters.Vote) bool) (votes []voters.Vote, began time.Duration, err error) {
+	good func([]vote.Vote) bool) (votes []vote.Vote, began time.Duration, err error) {
 	for read := range reads {
 		if read > 0 {
 			if err := locks.Sleep(ctx, pause(read)); err != nil {
@@ -374,44 +375,32 @@ func (s *Store) readUntil(ctx context.Context, h locks.Holder, limits voters.Tim
 func linear(read int) time.Duration   { return time.Duration(read) * time.Millisecond }
 func doubling(read int) time.Duration { return time.Millisecond << (read - 1) }
 
-// betweenRounds reports whether a quorum has the name for the owner, under several fences.
-func (s *Store) betweenRounds(votes []voters.Vote, owner string) bool {
-	_, agreed := tally.Most(votes, func(v *voters.Vote) (int64, bool) { return vouchedFence(v, owner) })
-	_, n := tally.Most(votes, func(v *voters.Vote) (bool, bool) { _, ok := vouchedFence(v, owner); return true, ok })
-	return n >= s.set.Quorum && agreed < s.set.Quorum
-}
-
-// vouchedFence is the fence of the owner's grant that a node vouches for in a read.
-func vouchedFence(v *voters.Vote, owner string) (fence int64, ok bool) {
-	return v.Fence, v.Kind == voters.Yes && v.Owner == owner && !v.Read.Reinstated
-}
-
 // readGrant is the grant of h by a read that began at the given time: the fence that a quorum agrees on, the
 // holds that a quorum has, and the end that a quorum will not undercut. The outcome is applied if there is
 // one.
-func (s *Store) readGrant(votes []voters.Vote, h locks.Holder, fence int64, began time.Duration) (grant, tally.Outcome) {
-	mine := func(v *voters.Vote) (int64, bool) { return vouchedFence(v, h.Owner) }
+func (s *Store) readGrant(votes []vote.Vote, h locks.Holder, fence int64, began time.Duration) (grant, tally.Outcome) {
+	mine := func(v *vote.Vote) (int64, bool) { return tally.VouchedFence(v, h.Owner) }
 	agreed, n := tally.Most(votes, mine)
 	if !s.set.Agree(votes) {
 		return grant{}, tally.Undecided
 	}
 	if n < s.set.Quorum || (fence != 0 && fence != agreed) {
-		_, others := tally.Most(votes, func(v *voters.Vote) (string, bool) {
-			return v.Owner, v.Kind == voters.Yes && v.Owner != "" && v.Owner != h.Owner
+		_, others := tally.Most(votes, func(v *vote.Vote) (string, bool) {
+			return v.Owner, v.Kind == vote.Yes && v.Owner != "" && v.Owner != h.Owner
 		})
 		switch {
-		case s.betweenRounds(votes, h.Owner): // or re-entered on two majorities, and one hold was given back
+		case tally.BetweenRounds(votes, s.set.Quorum, h.Owner): // or re-entered on two majorities, and one hold was given back
 			return grant{}, tally.Undecided
 		case others >= s.set.Quorum:
 			return grant{}, tally.OtherOwner
-		case n < s.set.Quorum && n+voters.CountKind(votes, voters.Silent) >= s.set.Quorum:
+		case n < s.set.Quorum && n+vote.CountKind(votes, vote.Silent) >= s.set.Quorum:
 			return grant{}, tally.Undecided
 		}
 		return grant{}, tally.Lost
 	}
-	its := func(v *voters.Vote) bool { f, ok := mine(v); return ok && f == agreed }
+	its := func(v *vote.Vote) bool { f, ok := mine(v); return ok && f == agreed }
 	g := grant{fence: agreed, holds: s.commonHolds(votes, h.Owner, agreed, began), since: began}
-	g.id, _ = tally.Most(votes, func(v *voters.Vote) (string, bool) {
+	g.id, _ = tally.Most(votes, func(v *vote.Vote) (string, bool) {
 		if !its(v) {
 			return "", false
 		}
@@ -426,7 +415,7 @@ func (s *Store) readGrant(votes []voters.Vote, h locks.Holder, fence int64, bega
 
 // commonHolds are the holds of the grant that a quorum has, the oldest first, with the end of
 // each that a quorum will not undercut.
-func (s *Store) commonHolds(votes []voters.Vote, owner string, fence int64, began time.Duration) []hold {
+func (s *Store) commonHolds(votes []vote.Vote, owner string, fence int64, began time.Duration) []hold {
 	return s.holdsOf(votes, owner, fence, began, s.set.Quorum, true)
 }
 
@@ -434,10 +423,10 @@ func (s *Store) commonHolds(votes []voters.Vote, owner string, fence int64, bega
 // grant. One that was not granted after all is undone, unless its proxy is gone or had not sent the undo to
 // all nodes; then the owner has a hold too many until the end that RENEW gives it. Model:
 // integration/model/ends, flag names-maybe.
-func (s *Store) possibleHolds(votes []voters.Vote, owner string, fence int64, began time.Duration) []hold {
+func (s *Store) possibleHolds(votes []vote.Vote, owner string, fence int64, began time.Duration) []hold {
 	others := len(votes)
 	for i := range votes {
-		if f, ok := vouchedFence(&votes[i], owner); ok && f == fence {
+		if f, ok := tally.VouchedFence(&votes[i], owner); ok && f == fence {
 			others--
 		}
 	}
@@ -446,12 +435,12 @@ func (s *Store) possibleHolds(votes []voters.Vote, owner string, fence int64, be
 
 // holdsOf are the holds of the grant that so many nodes have, the oldest first, with the end that
 // so many, or a quorum, will not undercut; with ended, also those that have ended.
-func (s *Store) holdsOf(votes []voters.Vote, owner string, fence int64, began time.Duration, nodes int, ended bool) []hold {
+func (s *Store) holdsOf(votes []vote.Vote, owner string, fence int64, began time.Duration, nodes int, ended bool) []hold {
 	rests := map[string][]time.Duration{}
 	var ids []string
 	for i := range votes {
 		v := &votes[i]
-		if f, ok := vouchedFence(v, owner); !ok || f != fence {
+		if f, ok := tally.VouchedFence(v, owner); !ok || f != fence {
 			continue
 		}
 		for _, h := range v.Read.Holds {
@@ -477,7 +466,7 @@ func (s *Store) holdsOf(votes []voters.Vote, owner string, fence int64, began ti
 // sortByAge sorts holds by when they were taken, the oldest first, by the votes of a read, in milliseconds. Of
 // holds of one millisecond the one that ends first is last: an UNLOCK that gives it back in place of another
 // leaves the lock held.
-func sortByAge(holds []hold, votes []voters.Vote) {
+func sortByAge(holds []hold, votes []vote.Vote) {
 	ages := map[string]time.Duration{}
 	for i := range votes {
 		if r := votes[i].Read; r != nil {

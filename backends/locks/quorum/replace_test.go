@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
-	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -93,7 +93,7 @@ func TestReplace_OnTheNode(t *testing.T) {
 			t.Errorf("the LOCK of what was replaced: %v", v)
 		}
 	}
-	late := renewal(s, old, 10*time.Second, voters.Version{Epoch: old.Hold, Sequence: 1}, "1")
+	late := renewal(s, old, 10*time.Second, vote.Version{Epoch: old.Hold, Sequence: 1}, "1")
 	if v := n.Do(t, late...); v.Elems[0].Int() != 0 {
 		t.Errorf("a renewal of what was replaced: %v", v)
 	}

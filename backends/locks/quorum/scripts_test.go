@@ -9,7 +9,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
-	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -24,8 +24,8 @@ func TestScripts_NodeThatMayNotVote(t *testing.T) {
 		until time.Duration // from now
 		code  int64
 	}{
-		{"in quarantine", 50 * time.Second, int64(voters.Quarantined)},
-		{"without a floor", 0, int64(voters.Floorless)},
+		{"in quarantine", 50 * time.Second, int64(vote.Quarantined)},
+		{"without a floor", 0, int64(vote.Floorless)},
 	}
 	for _, tt := range tests {
 		t.Run(tt.state, func(t *testing.T) {
@@ -48,7 +48,7 @@ func TestScripts_NodeThatMayNotVote(t *testing.T) {
 			}
 			abstains(scripts.Read, k)
 			abstains(scripts.Settle, k, "alice", fence, g.Hold)
-			renew := renewal(s, g, 40*time.Second, voters.Version{Epoch: g.Hold, Sequence: 1}, "1")
+			renew := renewal(s, g, 40*time.Second, vote.Version{Epoch: g.Hold, Sequence: 1}, "1")
 			if v := n.Do(t, renew...); v.Elems[0].Int() != tt.code || n.Do(t, "PTTL", k.Lock).Int() > 10_000 {
 				t.Errorf("renew: %v, want %d; %d ms are left", v, tt.code, n.Do(t, "PTTL", k.Lock).Int())
 			}
@@ -160,7 +160,7 @@ func TestScripts_NodeThatForgot(t *testing.T) {
 	}
 	sitsOut := func(v []redistest.Value) {
 		t.Helper()
-		if v[0].Int() != int64(voters.Quarantined) || v[1].Int() < 59_000 || v[1].Int() > 60_000 {
+		if v[0].Int() != int64(vote.Quarantined) || v[1].Int() < 59_000 || v[1].Int() > 60_000 {
 			t.Errorf("%v, want a quarantine of 60000 ms", v)
 		}
 	}
@@ -175,7 +175,7 @@ func TestScripts_NodeThatForgot(t *testing.T) {
 		t.Helper()
 		return ask(scripts.Restore, floor, ask(scripts.State)[2].Text, "0")
 	}
-	if v := restore("0"); v[0].Int() != int64(voters.Floorless) {
+	if v := restore("0"); v[0].Int() != int64(vote.Floorless) {
 		t.Errorf("floor from the clock a second early: %v", v)
 	}
 	c.Do(t, "HSET", k.Node, "until", inMillis(-61*time.Second))
@@ -206,12 +206,12 @@ func TestReentry_OnTheNode(t *testing.T) {
 	if v := enter("inner"); v[0].Int() != 1 || v[2].Int() != g.Fence {
 		t.Errorf("re-entry: %v, want the fence %d kept", v, g.Fence)
 	}
-	late := renewal(s, g, 100*time.Millisecond, voters.Version{Epoch: g.Hold, Sequence: 9}, "1")
+	late := renewal(s, g, 100*time.Millisecond, vote.Version{Epoch: g.Hold, Sequence: 9}, "1")
 	if v := n.Do(t, late...); v.Elems[0].Int() != 3 || n.Do(t, "PTTL", k.Lock).Int() < 20_000 {
 		t.Errorf("a renewal that was under way: %v, want it refused, since it does not name the new hold", v)
 	}
 	n.Do(t, "DEL", k.Lock)
-	if v := n.Do(t, renewal(s, g, 10*time.Second, voters.Version{Epoch: g.Hold, Sequence: 10}, "1")...); !putBack(v) {
+	if v := n.Do(t, renewal(s, g, 10*time.Second, vote.Version{Epoch: g.Hold, Sequence: 10}, "1")...); !putBack(v) {
 		t.Fatalf("not put back: %v", v)
 	}
 	if v := enter("hearsay"); v[0].Int() != 1 || v[2].Int() != -1 {
@@ -228,15 +228,15 @@ func TestScripts_NotedLeaseIsNotReinstated(t *testing.T) {
 	g := lock(t, s, "job", "alice", 10*time.Second)
 	k := s.RedisKeys(locks.Key{DB: 0, Name: "job"})
 	n.Do(t, "DEL", k.Lock)
-	if v := n.Do(t, renewal(s, g, 10*time.Second, voters.Version{Epoch: g.Hold, Sequence: 1}, "1")...); !putBack(v) {
+	if v := n.Do(t, renewal(s, g, 10*time.Second, vote.Version{Epoch: g.Hold, Sequence: 1}, "1")...); !putBack(v) {
 		t.Fatalf("before the note: %v, want it put back", v)
 	}
 	n.Do(t, s.Command(scripts.Note, k, strconv.FormatInt(g.Fence, 10))...)
-	if v := n.Do(t, renewal(s, g, 10*time.Second, voters.Version{Epoch: g.Hold, Sequence: 2}, "1")...); v.Elems[0].Int() != 1 {
+	if v := n.Do(t, renewal(s, g, 10*time.Second, vote.Version{Epoch: g.Hold, Sequence: 2}, "1")...); v.Elems[0].Int() != 1 {
 		t.Errorf("where it is: %v, want it moved", v)
 	}
 	n.Do(t, "DEL", k.Lock)
-	if v := n.Do(t, renewal(s, g, 10*time.Second, voters.Version{Epoch: g.Hold, Sequence: 3}, "1")...); v.Elems[0].Int() != 0 {
+	if v := n.Do(t, renewal(s, g, 10*time.Second, vote.Version{Epoch: g.Hold, Sequence: 3}, "1")...); v.Elems[0].Int() != 0 {
 		t.Errorf("where it lapsed: %v, want a refusal", v)
 	}
 }

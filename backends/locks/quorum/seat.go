@@ -6,7 +6,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/seats"
 	"github.com/lockproxy/lockproxy/backends/locks/tally"
-	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 )
 
 const seatTries = 4 // seats that are tried right after each other, where the nodes have named free ones
@@ -45,19 +45,19 @@ func (s *Store) seatFor(a *acquisition, try int) int {
 func (a *acquisition) mayHave(seat int) bool { return seat >= 0 && seat < a.Permits }
 
 // otherSeat reports whether the owner has another seat at a node than the one that was asked for, or none.
-func (a *acquisition) otherSeat(v *voters.Vote) bool {
-	return v.Kind == voters.Yes && v.Reentered != 0 && tally.SeatOf(v) != seats.Of(a.id)
+func (a *acquisition) otherSeat(v *vote.Vote) bool {
+	return v.Kind == vote.Yes && v.Reentered != 0 && tally.SeatOf(v) != seats.Of(a.id)
 }
 
 // nextSeat is the seat to ask for after votes that granted nothing: the one that the owner has at most nodes, else one that a quorum
 // may find free, else Any.
-func (s *Store) nextSeat(a *acquisition, votes []voters.Vote) int {
-	if seat, n := tally.Most(votes, func(v *voters.Vote) (int, bool) { return tally.SeatOf(v), v.Kind == voters.Yes && v.Reentered != 0 }); n > 0 && a.mayHave(seat) {
+func (s *Store) nextSeat(a *acquisition, votes []vote.Vote) int {
+	if seat, n := tally.Most(votes, func(v *vote.Vote) (int, bool) { return tally.SeatOf(v), v.Kind == vote.Yes && v.Reentered != 0 }); n > 0 && a.mayHave(seat) {
 		return seat
 	}
 	var free [][]int
 	for i := range votes {
-		if v := &votes[i]; v.Kind == voters.No && v.Why == locks.Permits {
+		if v := &votes[i]; v.Kind == vote.No && v.Why == locks.Permits {
 			free = append(free, v.Free)
 		}
 	}
@@ -69,7 +69,7 @@ func (s *Store) nextSeat(a *acquisition, votes []voters.Vote) int {
 }
 
 // refused is the answer to an acquisition that others keep from the name.
-func (s *Store) refused(a *acquisition, t tally.Result, votes []voters.Vote) (locks.Decision, error) {
+func (s *Store) refused(a *acquisition, t tally.Result, votes []vote.Vote) (locks.Decision, error) {
 	d := locks.Decision{Holder: t.Holder, Remaining: t.Rest, Fence: t.Fence, Why: t.Why}
 	if t.Why == locks.Permits {
 		if seat := s.nextSeat(a, votes); seat != seats.Any {
@@ -80,7 +80,7 @@ func (s *Store) refused(a *acquisition, t tally.Result, votes []voters.Vote) (lo
 }
 
 // splitOn is the error of an acquisition for which nobody had a majority.
-func (s *Store) splitOn(a *acquisition, votes []voters.Vote) error {
+func (s *Store) splitOn(a *acquisition, votes []vote.Vote) error {
 	if a.Permits == 0 {
 		return errSplit
 	}

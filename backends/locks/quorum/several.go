@@ -11,6 +11,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/seats"
 	"github.com/lockproxy/lockproxy/backends/locks/tally"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 )
 
@@ -22,11 +23,11 @@ func (s *Store) acquireAll(ctx context.Context, r locks.Attempt) (locks.Decision
 		return locks.Decision{}, err
 	}
 	defer s.endInFlight(all)
-	round := s.set.Ask(voters.AskAcquire, j, func(votes []voters.Vote) bool {
+	round := s.set.Ask(voters.AskAcquire, j, func(votes []vote.Vote) bool {
 		return tally.AcquireAll(votes, len(all), s.set.Quorum, false).Verdict != tally.Open
 	})
 	if err := round.Wait(ctx, s.set.Opts.Timeouts(r.TTL)); err != nil {
-		s.set.Ended(round, s.abandon(round, all...), voters.EndCanceled)
+		s.set.Ended(round, s.abandon(round, all...), vote.EndCanceled)
 		return locks.Decision{}, err
 	}
 	return s.decideAll(ctx, all, round)
@@ -77,28 +78,28 @@ func firstFailed(errs []error) int {
 // decideAll is the answer to a try by the votes that have come.
 func (s *Store) decideAll(ctx context.Context, all []*acquisition, round *voters.Round) (locks.Decision, error) {
 	var t tally.AllResult
-	round.Look(func(votes []voters.Vote) { t = tally.AcquireAll(votes, len(all), s.set.Quorum, true) })
+	round.Look(func(votes []vote.Vote) { t = tally.AcquireAll(votes, len(all), s.set.Quorum, true) })
 	if t.Verdict == tally.Granted {
 		return s.grantAll(ctx, all, round, t.Names)
 	}
 	votes := s.abandon(round, all...)
 	switch t.Verdict {
 	case tally.Held:
-		s.set.Ended(round, votes, voters.EndHeld)
+		s.set.Ended(round, votes, vote.EndHeld)
 		in := t.Names[t.InTheWay]
 		return locks.Decision{Holder: in.Holder, Remaining: in.Rest, Fence: in.Fence, Why: in.Why, Of: all[t.InTheWay].Key}, nil
 	case tally.Full:
-		s.set.Ended(round, votes, voters.EndHeld)
+		s.set.Ended(round, votes, vote.EndHeld)
 		return locks.Decision{}, &locks.HoldsError{Max: locks.MaxHolds}
 	case tally.Ended:
-		s.set.Ended(round, votes, voters.EndRepeat)
+		s.set.Ended(round, votes, vote.EndRepeat)
 		return s.repeated(all, t.Names)
 	case tally.Split:
 		s.counters.splits.Add(1)
-		s.set.Ended(round, votes, voters.EndSplit)
+		s.set.Ended(round, votes, vote.EndSplit)
 		return locks.Decision{}, errSplit
 	}
-	s.set.Ended(round, votes, voters.EndNoQuorum)
+	s.set.Ended(round, votes, vote.EndNoQuorum)
 	return locks.Decision{}, s.lockError(all[0].Name, votes)
 }
 
@@ -117,7 +118,7 @@ func (s *Store) repeated(all []*acquisition, names []tally.Result) (locks.Decisi
 
 // grantAll is grant for all names: if one of them cannot be told to the client, none is.
 func (s *Store) grantAll(ctx context.Context, all []*acquisition, round *voters.Round, names []tally.Result) (locks.Decision, error) {
-	votes := round.Close(false, func(i int, v voters.Vote) {
+	votes := round.Close(false, func(i int, v vote.Vote) {
 		for k, a := range all {
 			if !names[k].Reentered {
 				s.complete(a, i, tally.OfName(&v, k), names[k].Fence)
@@ -125,9 +126,9 @@ func (s *Store) grantAll(ctx context.Context, all []*acquisition, round *voters.
 		}
 	})
 	grants, at := make([]locks.Grant, len(all)), make([]time.Duration, len(all))
-	ends, errs := make([]voters.End, len(all)), make([]error, len(all))
+	ends, errs := make([]vote.End, len(all)), make([]error, len(all))
 	inParallel(len(all), func(k int) {
-		its := make([]voters.Vote, len(votes))
+		its := make([]vote.Vote, len(votes))
 		for i := range votes {
 			its[i] = *tally.OfName(&votes[i], k)
 		}
@@ -143,7 +144,7 @@ func (s *Store) grantAll(ctx context.Context, all []*acquisition, round *voters.
 		}
 		return locks.Decision{}, errs[failed]
 	}
-	s.set.Ended(round, votes, voters.EndGranted)
+	s.set.Ended(round, votes, vote.EndGranted)
 	d, now := locks.Decision{Granted: true}, s.Now()
 	for k, g := range grants {
 		g.Validity -= now - at[k] // the others have taken this long

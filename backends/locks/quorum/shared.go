@@ -10,14 +10,15 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/tally"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/scripts"
 )
 
 // orReads is err, the answer to a RENEW or UNLOCK by the votes of a read. If it says that the owner has lost the name, but the
 // owner reads it, that is said as well.
-func (s *Store) orReads(ctx context.Context, h locks.Holder, votes []voters.Vote, err error) error {
-	reads := func(v voters.Vote) bool { return v.Read != nil && v.Read.Readers > 0 }
+func (s *Store) orReads(ctx context.Context, h locks.Holder, votes []vote.Vote, err error) error {
+	reads := func(v vote.Vote) bool { return v.Read != nil && v.Read.Readers > 0 }
 	if h.Reader != "" || !errors.Is(err, locks.ErrLost) || !slices.ContainsFunc(votes, reads) {
 		return err
 	}
@@ -31,7 +32,7 @@ func (s *Store) orReads(ctx context.Context, h locks.Holder, votes []voters.Vote
 // LetIn implements locks.Store.
 func (s *Store) LetIn(h locks.Holder) {
 	s.set.Push(voters.ScriptCall{
-		Args: s.set.Command(scripts.Yield, s.set.RedisKeys(h.Whole()), h.Owner), Parse: voters.ParseDone,
+		Args: s.set.Command(scripts.Yield, s.set.RedisKeys(h.Whole()), h.Owner), Parse: vote.ParseDone,
 		Expires: s.Now() + locks.KeepOutFor,
 	})
 }
@@ -41,7 +42,7 @@ func (s *Store) readersOf(ctx context.Context, k locks.Key) ([]locks.ReadBy, err
 	limits := s.set.Opts.Timeouts(s.set.Opts.MaxTTL)
 	round := s.set.Ask(voters.AskRead, voters.ScriptCall{
 		Args:  s.set.Command(scripts.Readers, s.set.RedisKeys(k), strconv.Itoa(locks.MaxReaders)),
-		Parse: voters.ParseReaders, Expires: s.Now() + limits.Quorum,
+		Parse: vote.ParseReaders, Expires: s.Now() + limits.Quorum,
 	}, voters.All)
 	err := round.Wait(ctx, limits)
 	votes := s.set.CloseAnswered(round, true, err)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
-	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -152,14 +152,14 @@ func TestSharedScript_TheSetFollows(t *testing.T) {
 	number := int64(0)
 	for _, ttl := range []time.Duration{50 * time.Second, 20 * time.Second} {
 		number++
-		v := r.n.Do(t, renewal(r.s, g, ttl, voters.Version{Epoch: g.Hold, Sequence: number}, "0")...)
+		v := r.n.Do(t, renewal(r.s, g, ttl, vote.Version{Epoch: g.Hold, Sequence: number}, "0")...)
 		if v.Elems[0].Int() != 1 {
 			t.Fatal(v)
 		}
 		r.follows("alice", fmt.Sprint("a renewal for ", ttl))
 	}
 	r.n.Do(t, "DEL", k.Lock, r.set)
-	if v := r.n.Do(t, renewal(r.s, g, 40*time.Second, voters.Version{Epoch: g.Hold, Sequence: 3}, "1")...); !putBack(v) {
+	if v := r.n.Do(t, renewal(r.s, g, 40*time.Second, vote.Version{Epoch: g.Hold, Sequence: 3}, "1")...); !putBack(v) {
 		t.Fatal(v)
 	}
 	r.follows("alice", "a renewal that puts it back")
@@ -202,7 +202,7 @@ func TestSharedScript_PutBack(t *testing.T) {
 	number := int64(0)
 	back := func(g locks.Grant) redistest.Value {
 		number++
-		return r.n.Do(t, renewal(r.s, g, 40*time.Second, voters.Version{Epoch: g.Hold, Sequence: number}, "1")...)
+		return r.n.Do(t, renewal(r.s, g, 40*time.Second, vote.Version{Epoch: g.Hold, Sequence: number}, "1")...)
 	}
 	forget := func(keys ...string) { r.n.Do(t, append([]string{"DEL"}, keys...)...) }
 	notBack := func(g locks.Grant, what, holder string) {

@@ -11,6 +11,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks/holdid"
 	"github.com/lockproxy/lockproxy/backends/locks/seats"
 	"github.com/lockproxy/lockproxy/backends/locks/tally"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 )
 
@@ -42,7 +43,7 @@ func (s *Store) unlockKnown(ctx context.Context, h locks.Holder, r locks.UnlockR
 		s.grants.observeEnd(&g)
 	}
 	switch {
-	case err == nil && result == tally.Undecided && r.Fence == 0 && hasLater(votes, h.Owner, g.fence):
+	case err == nil && result == tally.Undecided && r.Fence == 0 && tally.HasLater(votes, h.Owner, g.fence):
 		s.grants.restore(h, g, holds)
 		if r.Fence = s.laterFence(ctx, h, g.fence); r.Fence == 0 {
 			return 0, s.unlockError(h, result, votes, nil)
@@ -73,13 +74,6 @@ func (s *Store) unlockKnown(ctx context.Context, h locks.Holder, r locks.UnlockR
 	return n, nil
 }
 
-// hasLater reports whether a node has a later grant of the owner, which may have been made through another proxy.
-func hasLater(votes []voters.Vote, owner string, fence int64) bool {
-	return slices.ContainsFunc(votes, func(v voters.Vote) bool {
-		return v.Kind == voters.No && v.Owner == owner && v.Fence > fence
-	})
-}
-
 // laterFence is the fence of a later grant of the owner; 0: no quorum has one. A single node may only have numbered this one
 // otherwise, and then the UNLOCK may be done by a node that is late: it must not give back another hold.
 func (s *Store) laterFence(ctx context.Context, h locks.Holder, fence int64) int64 {
@@ -93,24 +87,24 @@ func (s *Store) laterFence(ctx context.Context, h locks.Holder, fence int64) int
 // doneBefore reports whether the grant was released before by another UNLOCK; one with the same Req is this very one.
 // A quorum did the earlier release, so at least one of its nodes votes on this one: it remembers that release, or
 // the release of a later grant, or that it was to release a hold that it did not have.
-func doneBefore(votes []voters.Vote, r *locks.UnlockRequest) bool {
-	return slices.ContainsFunc(votes, func(v voters.Vote) bool {
-		return v.TooLate || v.Kind == voters.Duplicate && (r.Req == "" || v.Hold == "")
+func doneBefore(votes []vote.Vote, r *locks.UnlockRequest) bool {
+	return slices.ContainsFunc(votes, func(v vote.Vote) bool {
+		return v.TooLate || v.Kind == vote.Duplicate && (r.Req == "" || v.Hold == "")
 	})
 }
 
 // mayHaveAnother reports whether another UNLOCK gave back before what was given back now, so that the owner may have another
 // grant: a quorum says so, or a node at which the owner has one. The others may have been late for that UNLOCK, and had the
 // hold until now; but what a quorum has removed now, no other UNLOCK has given back.
-func (s *Store) mayHaveAnother(votes []voters.Vote) bool {
-	return voters.CountKind(votes, voters.Duplicate) >= s.set.Quorum ||
-		!s.set.Agree(votes) && slices.ContainsFunc(votes, func(v voters.Vote) bool { return v.Since })
+func (s *Store) mayHaveAnother(votes []vote.Vote) bool {
+	return vote.CountKind(votes, vote.Duplicate) >= s.set.Quorum ||
+		!s.set.Agree(votes) && slices.ContainsFunc(votes, func(v vote.Vote) bool { return v.Since })
 }
 
 // unlockDisputed goes on after a conflict: through another proxy, this UNLOCK gave back another hold before, or
 // another UNLOCK gave back this hold.
-func (s *Store) unlockDisputed(ctx context.Context, h locks.Holder, r locks.UnlockRequest, g grant, holds []string, votes []voters.Vote) (holdsLeft int, err error) {
-	beaten := slices.ContainsFunc(votes, func(v voters.Vote) bool { return v.OtherRelease != "" })
+func (s *Store) unlockDisputed(ctx context.Context, h locks.Holder, r locks.UnlockRequest, g grant, holds []string, votes []vote.Vote) (holdsLeft int, err error) {
+	beaten := slices.ContainsFunc(votes, func(v vote.Vote) bool { return v.OtherRelease != "" })
 	if !beaten {
 		s.grants.restore(h, g, holds)
 	}
@@ -121,7 +115,7 @@ func (s *Store) unlockDisputed(ctx context.Context, h locks.Holder, r locks.Unlo
 }
 
 // countLeft is how many holds the owner has after a release; left are those that this proxy knew of.
-func (s *Store) countLeft(ctx context.Context, h locks.Holder, g grant, left []hold, votes []voters.Vote) int {
+func (s *Store) countLeft(ctx context.Context, h locks.Holder, g grant, left []hold, votes []vote.Vote) int {
 	n := holdid.Count(holdIDs(left))
 	if counted := s.holdsLeft(votes); counted > n || g.partial {
 		n = counted
@@ -138,20 +132,20 @@ const countReads = 5
 // confirmLeft returns left, but checks a 0 if some node still shows a hold: a LOCK through another proxy may have
 // been granted whose hold has not reached every node that voted here. Then the nodes are asked until a quorum
 // agrees; if none does, the owner is taken to have the hold that was seen.
-func (s *Store) confirmLeft(ctx context.Context, h locks.Holder, votes []voters.Vote, left int) int {
-	shows := func(v voters.Vote) bool { return (v.Kind == voters.Yes || v.Kind == voters.Duplicate) && v.Holds != 0 }
+func (s *Store) confirmLeft(ctx context.Context, h locks.Holder, votes []vote.Vote, left int) int {
+	shows := func(v vote.Vote) bool { return (v.Kind == vote.Yes || v.Kind == vote.Duplicate) && v.Holds != 0 }
 	if left > 0 || !slices.ContainsFunc(votes, shows) || tally.LeftNothing(votes, h.Owner) >= s.set.Quorum {
 		return left
 	}
-	has := func(v *voters.Vote) bool { return v.Kind == voters.Yes && v.Owner == h.Owner }
-	held := func(votes []voters.Vote) int {
-		return tally.Qth(votes, s.set.Quorum, has, func(v *voters.Vote) int { return holdid.Count(v.Read.Live()) })
+	has := func(v *vote.Vote) bool { return v.Kind == vote.Yes && v.Owner == h.Owner }
+	held := func(votes []vote.Vote) int {
+		return tally.Qth(votes, s.set.Quorum, has, func(v *vote.Vote) int { return holdid.Count(v.Read.Live()) })
 	}
-	none := func(votes []voters.Vote) bool {
-		_, n := tally.Most(votes, func(v *voters.Vote) (bool, bool) { return true, v.Kind == voters.Yes && v.Owner != h.Owner })
+	none := func(votes []vote.Vote) bool {
+		_, n := tally.Most(votes, func(v *vote.Vote) (bool, bool) { return true, v.Kind == vote.Yes && v.Owner != h.Owner })
 		return n >= s.set.Quorum
 	}
-	votes, _, err := s.readUntil(ctx, h, s.set.Opts.Timeouts(s.set.Opts.MaxTTL), "", countReads, linear, func(votes []voters.Vote) bool {
+	votes, _, err := s.readUntil(ctx, h, s.set.Opts.Timeouts(s.set.Opts.MaxTTL), "", countReads, linear, func(votes []vote.Vote) bool {
 		return held(votes) > 0 || none(votes)
 	})
 	switch {
@@ -165,16 +159,16 @@ func (s *Store) confirmLeft(ctx context.Context, h locks.Holder, votes []voters.
 }
 
 // holdsLeft is how many holds the owner has left, as a quorum that removed one counts them, see leftBy.
-func (s *Store) holdsLeft(votes []voters.Vote) int {
-	return s.leftBy(votes, func(v *voters.Vote) int { return v.Holds }, func(v *voters.Vote) bool {
-		return v.Kind == voters.Yes || v.Kind == voters.Duplicate
+func (s *Store) holdsLeft(votes []vote.Vote) int {
+	return s.leftBy(votes, func(v *vote.Vote) int { return v.Holds }, func(v *vote.Vote) bool {
+		return v.Kind == vote.Yes || v.Kind == vote.Duplicate
 	})
 }
 
 // leftBy is how many holds are left, as counted by a quorum of the nodes that match, or by all of them if they are
 // fewer. Nodes that have the holds under another fence do not count: they may lack some.
-func (s *Store) leftBy(votes []voters.Vote, left func(*voters.Vote) int, match func(*voters.Vote) bool) int {
-	counts := func(v *voters.Vote) bool { return match(v) && left(v) != voters.UnknownHolds }
+func (s *Store) leftBy(votes []vote.Vote, left func(*vote.Vote) int, match func(*vote.Vote) bool) int {
+	counts := func(v *vote.Vote) bool { return match(v) && left(v) != vote.UnknownHolds }
 	n := 0
 	for i := range votes {
 		if counts(&votes[i]) {
@@ -192,7 +186,7 @@ func (s *Store) leftBy(votes []voters.Vote, left func(*voters.Vote) int, match f
 // If the holds that stay end earlier than those given back, the release shortens the lease, as a renewal may, and a
 // quorum notes that first. Else an UNLOCK through another proxy, which knows the later end, could succeed after a
 // rival's grant.
-func (s *Store) release(ctx context.Context, h locks.Holder, g grant, ids []string, left []hold, how string, r *locks.UnlockRequest) ([]voters.Vote, tally.Outcome, error) {
+func (s *Store) release(ctx context.Context, h locks.Holder, g grant, ids []string, left []hold, how string, r *locks.UnlockRequest) ([]vote.Vote, tally.Outcome, error) {
 	limits := s.set.Opts.Timeouts(s.set.Opts.MaxTTL)
 	if len(left) > 0 && lastEnd(left) < g.untilOf(ids) {
 		noted, err := s.noteShortening(ctx, h, g.fence, limits)
@@ -205,7 +199,7 @@ func (s *Store) release(ctx context.Context, h locks.Holder, g grant, ids []stri
 		fence = g.fence
 	}
 	j := func(how string) voters.ScriptCall { return s.unlockCall(h, g, ids, left, how, tagOf(r)) }
-	enough := func(v []voters.Vote) bool {
+	enough := func(v []vote.Vote) bool {
 		return tally.Release(v, s.set.Quorum, false, h.Owner, fence) != tally.Pending
 	}
 	var round *voters.Round
@@ -229,10 +223,10 @@ func (s *Store) release(ctx context.Context, h locks.Holder, g grant, ids []stri
 // unlockCall is releaseCall for the owner. If a node did this UNLOCK before, with another hold, its vote is a conflict.
 func (s *Store) unlockCall(h locks.Holder, g grant, ids []string, left []hold, how, tag string) voters.ScriptCall {
 	j := s.releaseCall(s.set.RedisKeys(h.Key), h.Owner, g, s.leaseOf(g), how, tag, ids, left)
-	j.Parse = func(m []rueidis.RedisMessage) (voters.Vote, error) {
-		v, err := voters.ParseRelease(m)
+	j.Parse = func(m []rueidis.RedisMessage) (vote.Vote, error) {
+		v, err := vote.ParseRelease(m)
 		if v.Hold != "" && holdid.RequestOf(v.Hold) != holdid.RequestOf(ids[0]) {
-			v.Kind = voters.VersionConflict
+			v.Kind = vote.VersionConflict
 		}
 		return v, err
 	}
@@ -240,7 +234,7 @@ func (s *Store) unlockCall(h locks.Holder, g grant, ids []string, left []hold, h
 }
 
 // unlockError is the error of a release that was not applied.
-func (s *Store) unlockError(h locks.Holder, result tally.Outcome, votes []voters.Vote, err error) error {
+func (s *Store) unlockError(h locks.Holder, result tally.Outcome, votes []vote.Vote, err error) error {
 	switch {
 	case err != nil:
 		return err
@@ -253,20 +247,20 @@ func (s *Store) unlockError(h locks.Holder, result tally.Outcome, votes []voters
 }
 
 // requestOver reports whether a node refused to give back this hold since the one of the UNLOCK's request was given back there.
-func requestOver(v voters.Vote) bool { return v.Kind == voters.VersionConflict && v.TooLate }
+func requestOver(v vote.Vote) bool { return v.Kind == vote.VersionConflict && v.TooLate }
 
 // mayGiveAnother reports whether an UNLOCK that did not give these holds back may read again and give back what it
 // finds. Since no UNLOCK may give back two holds, it may only if the holds are those of its own request, or if one
 // other release gave them back at a quorum. If several others did so at one node each, all of them fail, though the
 // hold is gone.
-func (s *Store) mayGiveAnother(votes []voters.Vote, result tally.Outcome, ids []string, r locks.UnlockRequest) bool {
+func (s *Store) mayGiveAnother(votes []vote.Vote, result tally.Outcome, ids []string, r locks.UnlockRequest) bool {
 	if result != tally.Conflict && result != tally.Lost {
 		return false
 	}
 	if r.Req != "" && holdid.Tag(ids[0]) == tagOf(&r) {
 		return true
 	}
-	_, n := tally.Most(votes, func(v *voters.Vote) (string, bool) { return v.OtherRelease, v.OtherRelease != "" })
+	_, n := tally.Most(votes, func(v *vote.Vote) (string, bool) { return v.OtherRelease, v.OtherRelease != "" })
 	return n >= s.set.Quorum
 }
 
@@ -293,7 +287,7 @@ func (s *Store) tryUnlockAfterRead(ctx context.Context, h locks.Holder, r locks.
 	g, result := s.readGrant(votes, h, r.Fence, began)
 	// A request that was granted anew, after its first lease had ended, has holds again.
 	anew := r.Req != "" && slices.ContainsFunc(holdIDs(g.holds), holdid.HasTag(tagOf(&r)))
-	if !anew && slices.ContainsFunc(votes, func(v voters.Vote) bool { return didUnlock(&v) }) {
+	if !anew && slices.ContainsFunc(votes, func(v vote.Vote) bool { return v.DidUnlock() }) {
 		holdsLeft, err = s.finishUnlock(ctx, h, r, g, votes)
 		return holdsLeft, false, err
 	}
@@ -342,7 +336,7 @@ func (s *Store) tryUnlockAfterRead(ctx context.Context, h locks.Holder, r locks.
 
 // keptUnvouched reports whether a quorum has exactly one hold of the owner, without an end, for which no quorum vouches,
 // since nodes have lost it and got it back from a renewal. If it were not removed, proxies would renew it until max-hold.
-func (s *Store) keptUnvouched(votes []voters.Vote, owner string, fence int64) bool {
+func (s *Store) keptUnvouched(votes []vote.Vote, owner string, fence int64) bool {
 	has, _, agreed, who := tally.OwnerBy(votes, s.set.Quorum)
 	return who == tally.HeldByOne && has == owner && (fence == 0 || fence == agreed) && s.openness(votes, owner, agreed) == isWithoutEnd &&
 		len(tally.EveryHold(votes, owner)) == 1
@@ -350,8 +344,8 @@ func (s *Store) keptUnvouched(votes []voters.Vote, owner string, fence int64) bo
 
 // releasedBefore reports whether a quorum remembers that the grant last released
 // was this owner's, and the one with this fence; 0 stands for the owner's last grant.
-func (s *Store) releasedBefore(votes []voters.Vote, owner string, fence int64) bool {
-	_, n := tally.Most(votes, func(v *voters.Vote) (int64, bool) {
+func (s *Store) releasedBefore(votes []vote.Vote, owner string, fence int64) bool {
+	_, n := tally.Most(votes, func(v *vote.Vote) (int64, bool) {
 		if v.Read == nil || v.Read.LastOwner != owner {
 			return 0, false
 		}
@@ -362,10 +356,10 @@ func (s *Store) releasedBefore(votes []voters.Vote, owner string, fence int64) b
 
 // everyEnd are the holds of the owner's grant that any node has in a read that began at the
 // given time, each with the earliest end that a node gives it.
-func (s *Store) everyEnd(votes []voters.Vote, owner string, fence int64, began time.Duration) (holds []hold) {
+func (s *Store) everyEnd(votes []vote.Vote, owner string, fence int64, began time.Duration) (holds []hold) {
 	for i := range votes {
 		v := &votes[i]
-		if f, ok := vouchedFence(v, owner); !ok || f != fence {
+		if f, ok := tally.VouchedFence(v, owner); !ok || f != fence {
 			continue
 		}
 		for _, h := range v.Read.Holds {
@@ -383,17 +377,17 @@ func (s *Store) everyEnd(votes []voters.Vote, owner string, fence int64, began t
 
 // finishUnlock ends an UNLOCK that some nodes have done before, as a read has shown: it gives back the same hold on the
 // other nodes, and repeats the answer. current is the owner's grant, if the read found one.
-func (s *Store) finishUnlock(ctx context.Context, h locks.Holder, r locks.UnlockRequest, current grant, votes []voters.Vote) (holdsLeft int, err error) {
-	as, n := tally.Most(votes, func(v *voters.Vote) (string, bool) {
-		if !didUnlock(v) {
+func (s *Store) finishUnlock(ctx context.Context, h locks.Holder, r locks.UnlockRequest, current grant, votes []vote.Vote) (holdsLeft int, err error) {
+	as, n := tally.Most(votes, func(v *vote.Vote) (string, bool) {
+		if !v.DidUnlock() {
 			return "", false
 		}
 		return holdid.RequestOf(v.Read.Unlock.Hold), true
 	})
 	s.counters.repeats.Add(1)
-	same := func(v *voters.Vote) bool { return didUnlock(v) && holdid.RequestOf(v.Read.Unlock.Hold) == as }
-	left := s.leftBy(votes, func(v *voters.Vote) int { return v.Read.Unlock.Left }, same)
-	done := votes[slices.IndexFunc(votes, func(v voters.Vote) bool { return same(&v) })].Read.Unlock
+	same := func(v *vote.Vote) bool { return v.DidUnlock() && holdid.RequestOf(v.Read.Unlock.Hold) == as }
+	left := s.leftBy(votes, func(v *vote.Vote) int { return v.Read.Unlock.Left }, same)
+	done := votes[slices.IndexFunc(votes, func(v vote.Vote) bool { return same(&v) })].Read.Unlock
 	if n == len(votes) {
 		s.dropHolds(h, s.grants.requestHolds(h, done.Hold)...)
 		return left, nil
@@ -404,7 +398,7 @@ func (s *Store) finishUnlock(ctx context.Context, h locks.Holder, r locks.Unlock
 	}
 	ids := []string{done.Hold}
 	if r.All {
-		ids = append(ids, holdsUnder(votes, h.Owner, g.fence)...)
+		ids = append(ids, tally.HoldsUnder(votes, h.Owner, g.fence)...)
 	}
 	votes, result, err := s.release(ctx, h, g, ids, nil, "finish", &r)
 	if n < s.set.Quorum && (err != nil || result != tally.Applied) {
@@ -416,20 +410,6 @@ func (s *Store) finishUnlock(ctx context.Context, h locks.Holder, r locks.Unlock
 		left = s.holdsLeft(votes)
 	}
 	return s.confirmLeft(ctx, h, votes, left), nil
-}
-
-// didUnlock reports whether a node that was read has done the UNLOCK before.
-func didUnlock(v *voters.Vote) bool { return v.Read != nil && v.Read.Unlock.Hold != "" }
-
-// holdsUnder are the owner's holds under this fence on nodes that have not done the UNLOCK.
-func holdsUnder(votes []voters.Vote, owner string, fence int64) []string {
-	var others []voters.Vote
-	for _, v := range votes {
-		if v.Fence == fence && !didUnlock(&v) {
-			others = append(others, v)
-		}
-	}
-	return tally.EveryHold(others, owner)
 }
 
 // tagOf is the tag of an UNLOCK, empty if it has no id.

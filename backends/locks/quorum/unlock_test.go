@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/holdid"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/scripts"
@@ -101,7 +102,7 @@ func TestUnlock_AfterShorteningElsewhere(t *testing.T) {
 	g := lock(t, p[0], "job", "alice", 30*time.Second)
 	everywhere(t, p[0], c)
 	votes, err := p[1].noteShortening(t.Context(), locks.Holder{Key: locks.Key{DB: 0, Name: "job"}, Owner: "alice"}, g.Fence, voters.Timeouts{Node: patient, Quorum: patient})
-	if err != nil || voters.CountKind(votes, voters.Yes) < 3 {
+	if err != nil || vote.CountKind(votes, vote.Yes) < 3 {
 		t.Fatalf("%+v, %v", votes, err)
 	}
 	for i := range 3 {

@@ -3,7 +3,7 @@ package tally
 import (
 	"slices"
 
-	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 )
 
 // An Outcome is the result of the votes on an existing grant.
@@ -21,11 +21,11 @@ const (
 
 // countOutcome counts votes on a grant of owner: those that count as done against those
 // that name another owner, those that deny, and those that did not come.
-func countOutcome(votes []voters.Vote, q int, final bool, owner string, done func(*voters.Vote) bool) Outcome {
+func countOutcome(votes []vote.Vote, q int, final bool, owner string, done func(*vote.Vote) bool) Outcome {
 	did, disputed, denied, due := sortVotes(votes, final, done)
 	voted := did + disputed + denied
-	_, others := Most(votes, func(v *voters.Vote) (string, bool) {
-		return v.Owner, v.Kind == voters.No && !done(v) && v.Owner != "" && v.Owner != owner
+	_, others := Most(votes, func(v *vote.Vote) (string, bool) {
+		return v.Owner, v.Kind == vote.No && !done(v) && v.Owner != "" && v.Owner != owner
 	})
 	switch {
 	case did >= q:
@@ -50,15 +50,15 @@ func countOutcome(votes []voters.Vote, q int, final bool, owner string, done fun
 
 // sortVotes counts the votes that count as done, that name another version or a missing hold, that deny, and
 // that may still come.
-func sortVotes(votes []voters.Vote, final bool, done func(*voters.Vote) bool) (did, disputed, denied, due int) {
+func sortVotes(votes []vote.Vote, final bool, done func(*vote.Vote) bool) (did, disputed, denied, due int) {
 	for i := range votes {
 		switch v := &votes[i]; {
-		case v.Kind == voters.Silent && v.Err == nil && !final:
+		case v.Kind == vote.Silent && v.Err == nil && !final:
 			due++
-		case v.Kind == voters.Silent:
+		case v.Kind == vote.Silent:
 		case done(v):
 			did++
-		case v.Kind == voters.VersionConflict || v.Kind == voters.MissingHold:
+		case v.Kind == vote.VersionConflict || v.Kind == vote.MissingHold:
 			disputed++
 		default:
 			denied++
@@ -68,30 +68,30 @@ func sortVotes(votes []voters.Vote, final bool, done func(*voters.Vote) bool) (d
 }
 
 // Renewed reports whether a node has renewed the grant.
-func Renewed(v *voters.Vote) bool { return v.Kind == voters.Yes }
+func Renewed(v *vote.Vote) bool { return v.Kind == vote.Yes }
 
 // Renew counts the votes on a renewal. Where a node has a note that the lease may have been shortened,
 // votes of nodes where a renewal reinstated the grant, now or before, do not count: the lease may have lapsed
 // there. A quorum of votes meets one of the quorum that noted.
-func Renew(votes []voters.Vote, q int, final bool, owner string) Outcome {
+func Renew(votes []vote.Vote, q int, final bool, owner string) Outcome {
 	done := Renewed
 	if Noted(votes) {
-		done = func(v *voters.Vote) bool { return v.Kind == voters.Yes && !v.Reinstated }
+		done = func(v *vote.Vote) bool { return v.Kind == vote.Yes && !v.Reinstated }
 	}
 	return countOutcome(votes, q, final, owner, done)
 }
 
 // didRelease reports whether a vote counts as a release. A fence means that this proxy knows the grant to be valid:
 // then nodes that have seen no later grant count too. With 0 the node must have granted the hold or remember its release.
-func didRelease(fence int64) func(*voters.Vote) bool {
-	return func(v *voters.Vote) bool {
+func didRelease(fence int64) func(*vote.Vote) bool {
+	return func(v *vote.Vote) bool {
 		switch v.Kind {
-		case voters.Yes:
+		case vote.Yes:
 			return fence != 0 || !v.Reinstated
-		case voters.No:
+		case vote.No:
 			return fence != 0 && v.Owner == "" && v.Fence <= fence
 		}
-		return v.Kind == voters.Duplicate
+		return v.Kind == vote.Duplicate
 	}
 }
 
@@ -99,10 +99,10 @@ func didRelease(fence int64) func(*voters.Vote) bool {
 // right unless a renewal through another proxy shortened the lease, and a quorum notes that before it is sent. So
 // a quorum without such a note is a release, even where its nodes name rivals: these may only be trying. A No from
 // a node where the owner has other holds does not count: this hold was given back elsewhere.
-func Release(votes []voters.Vote, q int, final bool, owner string, fence int64) Outcome {
+func Release(votes []vote.Vote, q int, final bool, owner string, fence int64) Outcome {
 	unnoted := 0
 	for i := range votes {
-		if v := &votes[i]; v.Kind != voters.Silent && v.Kind != voters.VersionConflict && !v.Noted && (v.Kind != voters.No || v.Owner != owner) {
+		if v := &votes[i]; v.Kind != vote.Silent && v.Kind != vote.VersionConflict && !v.Noted && (v.Kind != vote.No || v.Owner != owner) {
 			unnoted++
 		}
 	}
@@ -114,7 +114,7 @@ func Release(votes []voters.Vote, q int, final bool, owner string, fence int64) 
 
 // LostToRival reports whether a quorum names another owner, and says that another release gave the hold back before this one. Fewer than a quorum prove
 // nothing: this release may have come to them late, when the others had done it and the next owner had come.
-func LostToRival(votes []voters.Vote, q int, owner string) bool {
+func LostToRival(votes []vote.Vote, q int, owner string) bool {
 	n := 0
 	for i := range votes {
 		if v := &votes[i]; v.TooLate && v.Owner != "" && v.Owner != owner {
@@ -125,29 +125,29 @@ func LostToRival(votes []voters.Vote, q int, owner string) bool {
 }
 
 // EndOf is the end of a round on an existing grant.
-func EndOf(err error, r Outcome) voters.End {
+func EndOf(err error, r Outcome) vote.End {
 	if err != nil {
-		return voters.EndCanceled
+		return vote.EndCanceled
 	}
 	switch r {
 	case Applied:
-		return voters.EndDone
+		return vote.EndDone
 	case Lost:
-		return voters.EndLost
+		return vote.EndLost
 	case OtherOwner:
-		return voters.EndHeld
+		return vote.EndHeld
 	case Conflict:
-		return voters.EndConflict
+		return vote.EndConflict
 	}
-	return voters.EndNoQuorum
+	return vote.EndNoQuorum
 }
 
 // GivenBack reports whether a node knows that some of the holds were given back.
-func GivenBack(votes []voters.Vote) bool {
-	return slices.ContainsFunc(votes, func(v voters.Vote) bool { return v.GivenBack })
+func GivenBack(votes []vote.Vote) bool {
+	return slices.ContainsFunc(votes, func(v vote.Vote) bool { return v.GivenBack })
 }
 
 // Noted reports whether a node has a note that the lease may have been shortened: then its end is known from the votes alone.
-func Noted(votes []voters.Vote) bool {
-	return slices.ContainsFunc(votes, func(v voters.Vote) bool { return v.Noted })
+func Noted(votes []vote.Vote) bool {
+	return slices.ContainsFunc(votes, func(v vote.Vote) bool { return v.Noted })
 }

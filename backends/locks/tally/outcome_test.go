@@ -4,19 +4,19 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 )
 
 // grantVotes reads one letter per node: y done, r done where a renewal reinstates it, a released before, f
 // free, l free after a later grant, t done on a hold that was reinstated, n another's, o this owner's other grant, s
 // another version, x failed, . not yet here.
-func grantVotes(letters string) []voters.Vote {
-	var votes []voters.Vote
+func grantVotes(letters string) []vote.Vote {
+	var votes []vote.Vote
 	for _, l := range letters {
-		votes = append(votes, map[rune]voters.Vote{
-			'y': {Kind: voters.Yes}, 'r': {Kind: voters.Yes, Reinstated: true}, 'a': {Kind: voters.Duplicate},
-			't': {Kind: voters.Yes, Reinstated: true}, 'f': {Kind: voters.No, Fence: 5}, 'l': {Kind: voters.No, Fence: 6}, 'n': {Kind: voters.No, Owner: "b"},
-			'o': {Kind: voters.No, Owner: "me"}, 's': {Kind: voters.VersionConflict}, 'x': {Err: errors.New("timeout")}, '.': {},
+		votes = append(votes, map[rune]vote.Vote{
+			'y': {Kind: vote.Yes}, 'r': {Kind: vote.Yes, Reinstated: true}, 'a': {Kind: vote.Duplicate},
+			't': {Kind: vote.Yes, Reinstated: true}, 'f': {Kind: vote.No, Fence: 5}, 'l': {Kind: vote.No, Fence: 6}, 'n': {Kind: vote.No, Owner: "b"},
+			'o': {Kind: vote.No, Owner: "me"}, 's': {Kind: vote.VersionConflict}, 'x': {Err: errors.New("timeout")}, '.': {},
 		}[l])
 	}
 	return votes
@@ -25,7 +25,7 @@ func grantVotes(letters string) []voters.Vote {
 func TestCountOutcome(t *testing.T) {
 	tests := []struct {
 		name, votes string
-		done        func(*voters.Vote) bool
+		done        func(*vote.Vote) bool
 		final       bool
 		want        Outcome
 	}{
@@ -89,8 +89,8 @@ func TestReleaseOutcome(t *testing.T) {
 }
 
 // notedVotes are grantVotes, of which those before a ! have a note.
-func notedVotes(letters string) []voters.Vote {
-	var votes []voters.Vote
+func notedVotes(letters string) []vote.Vote {
+	var votes []vote.Vote
 	for _, l := range letters {
 		if l == '!' {
 			votes[len(votes)-1].Noted = true

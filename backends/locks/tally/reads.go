@@ -7,7 +7,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/holdid"
-	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 )
 
 // An Ownership says whether anybody has a name, by the votes of a read.
@@ -23,38 +23,38 @@ const (
 
 // OwnerBy counts the votes of a read. owner is the one whom most nodes name, n is how many of them do, and fence the one under which most of
 // these have the grant.
-func OwnerBy(votes []voters.Vote, q int) (owner string, n int, fence int64, who Ownership) {
-	owner, n = Most(votes, func(v *voters.Vote) (string, bool) { return v.Owner, v.Kind == voters.Yes && v.Owner != "" })
-	fence, agreed := Most(votes, func(v *voters.Vote) (int64, bool) {
-		return v.Fence, v.Kind == voters.Yes && v.Owner == owner && owner != ""
+func OwnerBy(votes []vote.Vote, q int) (owner string, n int, fence int64, who Ownership) {
+	owner, n = Most(votes, func(v *vote.Vote) (string, bool) { return v.Owner, v.Kind == vote.Yes && v.Owner != "" })
+	fence, agreed := Most(votes, func(v *vote.Vote) (int64, bool) {
+		return v.Fence, v.Kind == vote.Yes && v.Owner == owner && owner != ""
 	})
 	switch {
 	case agreed >= q:
 		return owner, n, fence, HeldByOne
 	case n >= q:
 		return owner, n, fence, BeingGranted
-	case n+len(votes)-voters.CountKind(votes, voters.Yes) >= q:
+	case n+len(votes)-vote.CountKind(votes, vote.Yes) >= q:
 		return owner, n, fence, MaybeHeld
 	}
 	return owner, n, fence, HeldByNobody
 }
 
 // IsRead reports whether a node says that somebody reads the name.
-func IsRead(v *voters.Vote) bool { return v.Kind == voters.Yes && v.Read.Readers > 0 }
+func IsRead(v *vote.Vote) bool { return v.Kind == vote.Yes && v.Read.Readers > 0 }
 
 // AgreeOnReaders reports whether a quorum says that somebody reads the name, or that nobody does.
-func AgreeOnReaders(votes []voters.Vote, q int) bool {
-	_, n := Most(votes, func(v *voters.Vote) (bool, bool) { return IsRead(v), v.Kind == voters.Yes })
+func AgreeOnReaders(votes []vote.Vote, q int) bool {
+	_, n := Most(votes, func(v *vote.Vote) (bool, bool) { return IsRead(v), v.Kind == vote.Yes })
 	return n >= q
 }
 
 // Stable reports whether all nodes that vote name the same owner, fence and number of holds, or none.
-func Stable(votes []voters.Vote) bool {
-	var first *voters.Vote
+func Stable(votes []vote.Vote) bool {
+	var first *vote.Vote
 	for i := range votes {
 		v := &votes[i]
 		switch {
-		case v.Kind != voters.Yes:
+		case v.Kind != vote.Yes:
 		case first == nil:
 			first = v
 		case v.Owner != first.Owner, v.Owner != "" && (v.Fence != first.Fence || holdid.Count(v.Read.Live()) != holdid.Count(first.Read.Live())):
@@ -65,7 +65,7 @@ func Stable(votes []voters.Vote) bool {
 }
 
 // EachHold are the holds in the votes that match.
-func EachHold(votes []voters.Vote, match func(*voters.Vote) bool) []locks.HeldFor {
+func EachHold(votes []vote.Vote, match func(*vote.Vote) bool) []locks.HeldFor {
 	seen := map[string]*locks.HeldFor{}
 	for i := range votes {
 		v := &votes[i]
@@ -95,7 +95,7 @@ func EachHold(votes []voters.Vote, match func(*voters.Vote) bool) []locks.HeldFo
 }
 
 // EveryHold is every hold of the owner that any node has.
-func EveryHold(votes []voters.Vote, owner string) []string {
+func EveryHold(votes []vote.Vote, owner string) []string {
 	seen := map[string]bool{}
 	var ids []string
 	for _, v := range votes {
@@ -112,11 +112,41 @@ func EveryHold(votes []voters.Vote, owner string) []string {
 	return ids
 }
 
+// VouchedFence is the fence of the owner's grant that a node vouches for in a read.
+func VouchedFence(v *vote.Vote, owner string) (fence int64, ok bool) {
+	return v.Fence, v.Kind == vote.Yes && v.Owner == owner && !v.Read.Reinstated
+}
+
+// BetweenRounds reports whether a quorum has the name for the owner, under several fences.
+func BetweenRounds(votes []vote.Vote, q int, owner string) bool {
+	_, agreed := Most(votes, func(v *vote.Vote) (int64, bool) { return VouchedFence(v, owner) })
+	_, n := Most(votes, func(v *vote.Vote) (bool, bool) { _, ok := VouchedFence(v, owner); return true, ok })
+	return n >= q && agreed < q
+}
+
+// HasLater reports whether a node has a later grant of the owner, which may have been made through another proxy.
+func HasLater(votes []vote.Vote, owner string, fence int64) bool {
+	return slices.ContainsFunc(votes, func(v vote.Vote) bool {
+		return v.Kind == vote.No && v.Owner == owner && v.Fence > fence
+	})
+}
+
+// HoldsUnder are the owner's holds under this fence on nodes that have not done the UNLOCK.
+func HoldsUnder(votes []vote.Vote, owner string, fence int64) []string {
+	var others []vote.Vote
+	for _, v := range votes {
+		if v.Fence == fence && !v.DidUnlock() {
+			others = append(others, v)
+		}
+	}
+	return EveryHold(others, owner)
+}
+
 // LeftNothing counts the nodes on which the owner has no hold any more.
-func LeftNothing(votes []voters.Vote, owner string) (n int) {
+func LeftNothing(votes []vote.Vote, owner string) (n int) {
 	for i := range votes {
 		switch v := &votes[i]; {
-		case (v.Kind == voters.Yes || v.Kind == voters.Duplicate) && v.Holds == 0, v.Kind == voters.No && v.Owner != owner:
+		case (v.Kind == vote.Yes || v.Kind == vote.Duplicate) && v.Holds == 0, v.Kind == vote.No && v.Owner != owner:
 			n++
 		}
 	}
@@ -124,9 +154,9 @@ func LeftNothing(votes []voters.Vote, owner string) (n int) {
 }
 
 // InDoubt is how many nodes are in doubt about the name. They have done what they were told, though they do not vote.
-func InDoubt(votes []voters.Vote) (n int) {
+func InDoubt(votes []vote.Vote) (n int) {
 	for i := range votes {
-		if votes[i].Code == voters.InDoubt {
+		if votes[i].Code == vote.InDoubt {
 			n++
 		}
 	}
@@ -143,7 +173,7 @@ func ownerInDoubt(k locks.Key, whose string) (h locks.Holder, ok bool) {
 }
 
 // OwnersInDoubt are those who may have the name, or read it, by what nodes have forgotten.
-func OwnersInDoubt(votes []voters.Vote, k locks.Key) (all []locks.Holder) {
+func OwnersInDoubt(votes []vote.Vote, k locks.Key) (all []locks.Holder) {
 	for i := range votes {
 		for _, whose := range votes[i].Doubts {
 			if h, ok := ownerInDoubt(k, whose); ok && !slices.Contains(all, h) {
@@ -156,7 +186,7 @@ func OwnersInDoubt(votes []voters.Vote, k locks.Key) (all []locks.Holder) {
 }
 
 // HoldsInDoubt are the holds of an owner that nodes may have forgotten. No grant of theirs has a larger fence.
-func HoldsInDoubt(votes []voters.Vote, h locks.Holder) (ids []string, fence int64) {
+func HoldsInDoubt(votes []vote.Vote, h locks.Holder) (ids []string, fence int64) {
 	for i := range votes {
 		for id, whose := range votes[i].Doubts {
 			if its, ok := ownerInDoubt(h.Whole(), whose); ok && its == h {

@@ -1,6 +1,6 @@
 package tally
 
-import "github.com/lockproxy/lockproxy/backends/locks/voters"
+import "github.com/lockproxy/lockproxy/backends/locks/vote"
 
 // An AllResult is the result of an acquisition of several names.
 type AllResult struct {
@@ -13,17 +13,17 @@ type AllResult struct {
 // node grants all of them or none, a node that withholds a name because of another one says neither yes nor no to it. It is
 // over if one of the names was given back, and a quorum says of each other one whether it was: a node may not have heard of
 // that yet.
-func AcquireAll(votes []voters.Vote, names, q int, final bool) AllResult {
+func AcquireAll(votes []vote.Vote, names, q int, final bool) AllResult {
 	t := AllResult{Names: make([]Result, names)}
 	var of [TooFew + 1]int // how many names have a verdict
 	there := 0             // how many were not given back, as a quorum says
-	one := make([]voters.Vote, len(votes))
+	one := make([]vote.Vote, len(votes))
 	for i := range t.Names {
 		for k := range votes {
 			one[k] = *OfName(&votes[k], i)
 		}
 		t.Names[i] = Acquire(one, q, final)
-		if len(one)-voters.CountKind(one, voters.Silent)-voters.CountKind(one, voters.AlreadyReleased) >= q {
+		if len(one)-vote.CountKind(one, vote.Silent)-vote.CountKind(one, vote.AlreadyReleased) >= q {
 			there++
 		}
 		if of[t.Names[i].Verdict]++; t.Names[i].Verdict == Held && of[Held] == 1 {
@@ -50,7 +50,7 @@ func AcquireAll(votes []voters.Vote, names, q int, final bool) AllResult {
 }
 
 // OfName is a node's vote on one of several names. A node that did not vote did not vote on any of them.
-func OfName(v *voters.Vote, name int) *voters.Vote {
+func OfName(v *vote.Vote, name int) *vote.Vote {
 	if len(v.Names) == 0 {
 		return v
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/seats"
-	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 )
 
 // A Verdict is what the votes on an acquisition amount to.
@@ -42,19 +42,19 @@ type Result struct {
 // that votes which have not come will not be waited for. It is the safety
 // argument in one place: silence is never a no, half is not a majority, and a
 // fence is kept only if a quorum knows one and the same.
-func Acquire(votes []voters.Vote, q int, final bool) Result {
+func Acquire(votes []vote.Vote, q int, final bool) Result {
 	var yeses, fresh, voted, due int
 	for _, v := range votes {
 		switch {
-		case v.Kind == voters.Yes:
+		case v.Kind == vote.Yes:
 			yeses++
 			if v.Reentered == 0 {
 				fresh++
 			}
-		case v.Kind == voters.Silent && v.Err == nil && !final:
+		case v.Kind == vote.Silent && v.Err == nil && !final:
 			due++
 		}
-		if v.Kind != voters.Silent {
+		if v.Kind != vote.Silent {
 			voted++
 		}
 	}
@@ -62,19 +62,19 @@ func Acquire(votes []voters.Vote, q int, final bool) Result {
 		fence int64
 		seat  int
 	}
-	keeps := func(v *voters.Vote) (kept, bool) {
-		if v.Kind != voters.Yes || v.Reentered <= 0 {
+	keeps := func(v *vote.Vote) (kept, bool) {
+		if v.Kind != vote.Yes || v.Reentered <= 0 {
 			return kept{}, false
 		}
 		return kept{v.Reentered, SeatOf(v)}, true
 	}
 	existing, reenteredBy := Most(votes, keeps)
-	endedFence, endedBy := Most(votes, func(v *voters.Vote) (int64, bool) { return v.Fence, v.Kind == voters.AlreadyReleased })
+	endedFence, endedBy := Most(votes, func(v *vote.Vote) (int64, bool) { return v.Fence, v.Kind == vote.AlreadyReleased })
 	_, noBy := Most(votes, refusal)
-	fullBy := voters.CountKind(votes, voters.TooMany)
+	fullBy := vote.CountKind(votes, vote.TooMany)
 	switch {
 	case reenteredBy >= q:
-		agree := func(v *voters.Vote) bool {
+		agree := func(v *vote.Vote) bool {
 			k, ok := keeps(v)
 			return ok && k == existing
 		}
@@ -104,7 +104,7 @@ type obstacle struct {
 	why   locks.Obstacle
 }
 
-func obstacleOf(v *voters.Vote) obstacle {
+func obstacleOf(v *vote.Vote) obstacle {
 	switch v.Why {
 	case locks.Held:
 		return obstacle{owner: v.Owner}
@@ -117,12 +117,12 @@ func obstacleOf(v *voters.Vote) obstacle {
 }
 
 // refusal is what a node says is in the way, if it refuses.
-func refusal(v *voters.Vote) (obstacle, bool) { return obstacleOf(v), v.Kind == voters.No }
+func refusal(v *vote.Vote) (obstacle, bool) { return obstacleOf(v), v.Kind == vote.No }
 
 // heldBy is the result where at least q nodes name one obstacle, which no others name more often.
-func heldBy(votes []voters.Vote, q int) Result {
+func heldBy(votes []vote.Vote, q int) Result {
 	most, _ := Most(votes, refusal)
-	agree := func(v *voters.Vote) bool {
+	agree := func(v *vote.Vote) bool {
 		o, no := refusal(v)
 		return no && o == most
 	}
@@ -133,7 +133,7 @@ func heldBy(votes []voters.Vote, q int) Result {
 
 // inTheWay is whom the votes that match name, of readers the one who reads for longest. If a node says that the owner
 // reads as well, that counts.
-func inTheWay(votes []voters.Vote, match func(*voters.Vote) bool) (holder string, why locks.Obstacle) {
+func inTheWay(votes []vote.Vote, match func(*vote.Vote) bool) (holder string, why locks.Obstacle) {
 	longest := time.Duration(-1)
 	for i := range votes {
 		if v := &votes[i]; match(v) {
@@ -149,8 +149,8 @@ func inTheWay(votes []voters.Vote, match func(*voters.Vote) bool) (holder string
 }
 
 // countNew counts a grant that is a new one for at least one node of the quorum.
-func countNew(votes []voters.Vote, q int) Result {
-	agree := func(v *voters.Vote) bool { return v.Kind == voters.Yes }
+func countNew(votes []vote.Vote, q int) Result {
+	agree := func(v *vote.Vote) bool { return v.Kind == vote.Yes }
 	t := Result{Verdict: Granted, Holds: QthHolds(votes, q, agree)}
 	yeses := 0
 	for i := range votes {
@@ -165,7 +165,7 @@ func countNew(votes []voters.Vote, q int) Result {
 		}
 	}
 	if t.Stored >= q {
-		t.Rest = QthRest(votes, q, func(v *voters.Vote) bool { return StoredFence(v, t.Fence) })
+		t.Rest = QthRest(votes, q, func(v *vote.Vote) bool { return StoredFence(v, t.Fence) })
 	} else { // any quorum of these nodes may be the one that stores the fence in the second round
 		t.Rest = QthRest(votes, yeses, agree)
 	}
@@ -174,7 +174,7 @@ func countNew(votes []voters.Vote, q int) Result {
 
 // leastFence is the smallest fence among the votes that match. It is not above that of
 // their grant, under which not all of these nodes may have it yet.
-func leastFence(votes []voters.Vote, match func(*voters.Vote) bool) (fence int64) {
+func leastFence(votes []vote.Vote, match func(*vote.Vote) bool) (fence int64) {
 	for i := range votes {
 		if v := &votes[i]; match(v) && (fence == 0 || v.Fence < fence) {
 			fence = v.Fence
@@ -184,15 +184,15 @@ func leastFence(votes []voters.Vote, match func(*voters.Vote) bool) (fence int64
 }
 
 // SeatOf is the seat of the grant that the owner has at a node, see seats.Of.
-func SeatOf(v *voters.Vote) int { return seats.Of(v.Grant) }
+func SeatOf(v *vote.Vote) int { return seats.Of(v.Grant) }
 
 // StoredFence reports whether a node that said yes has stored the fence.
-func StoredFence(v *voters.Vote, fence int64) bool {
-	return v.Kind == voters.Yes && v.Reentered == 0 && v.Fence == fence
+func StoredFence(v *vote.Vote, fence int64) bool {
+	return v.Kind == vote.Yes && v.Reentered == 0 && v.Fence == fence
 }
 
 // Most returns the value that most of the votes agree on, and how many do.
-func Most[T comparable](votes []voters.Vote, value func(*voters.Vote) (T, bool)) (best T, n int) {
+func Most[T comparable](votes []vote.Vote, value func(*vote.Vote) (T, bool)) (best T, n int) {
 	for i := range votes {
 		x, ok := value(&votes[i])
 		if !ok {
@@ -212,17 +212,17 @@ func Most[T comparable](votes []voters.Vote, value func(*voters.Vote) (T, bool))
 }
 
 // QthRest is the time for which at least q of the nodes that match keep the lease.
-func QthRest(votes []voters.Vote, q int, match func(*voters.Vote) bool) time.Duration {
-	return Qth(votes, q, match, func(v *voters.Vote) time.Duration { return v.Rest })
+func QthRest(votes []vote.Vote, q int, match func(*vote.Vote) bool) time.Duration {
+	return Qth(votes, q, match, func(v *vote.Vote) time.Duration { return v.Rest })
 }
 
 // QthHolds is the Q-th largest number of holds of the nodes that match.
-func QthHolds(votes []voters.Vote, q int, match func(*voters.Vote) bool) int {
-	return Qth(votes, q, match, func(v *voters.Vote) int { return v.Holds })
+func QthHolds(votes []vote.Vote, q int, match func(*vote.Vote) bool) int {
+	return Qth(votes, q, match, func(v *vote.Vote) int { return v.Holds })
 }
 
 // Qth is the q-th largest value among the votes that match, or zero.
-func Qth[T int | time.Duration](votes []voters.Vote, q int, match func(*voters.Vote) bool, value func(*voters.Vote) T) T {
+func Qth[T int | time.Duration](votes []vote.Vote, q int, match func(*vote.Vote) bool, value func(*vote.Vote) T) T {
 	var buf [8]T
 	all := buf[:0]
 	for i := range votes {

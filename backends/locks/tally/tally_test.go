@@ -8,29 +8,29 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/seats"
-	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 )
 
 // ballotsOf reads one letter per node: y granted fence 7, h granted fence 9, k and K
 // granted to an owner who was in under fence 5 or 6, s and S to one who was in under fence 5 with the seat 1 or 2, t to one of whom the node was told, n held by b, m held by c, w
 // withheld, e given back before, f refused since the owner has too many holds, x failed, . not yet here.
-func ballotsOf(letters string) []voters.Vote {
-	var votes []voters.Vote
+func ballotsOf(letters string) []vote.Vote {
+	var votes []vote.Vote
 	for i, l := range letters {
 		rest := time.Duration(i+1) * time.Second
-		votes = append(votes, map[rune]voters.Vote{
-			'y': {Kind: voters.Yes, Fence: 7, Rest: rest, Holds: 1},
-			'h': {Kind: voters.Yes, Fence: 9, Rest: rest, Holds: 1},
-			'k': {Kind: voters.Yes, Fence: 7, Reentered: 5, Rest: rest, Holds: 2},
-			'K': {Kind: voters.Yes, Fence: 7, Reentered: 6, Rest: rest, Holds: 2},
-			's': {Kind: voters.Yes, Fence: 7, Reentered: 5, Rest: rest, Holds: 2, Grant: "g/1"},
-			'S': {Kind: voters.Yes, Fence: 7, Reentered: 5, Rest: rest, Holds: 2, Grant: "h/2"},
-			't': {Kind: voters.Yes, Fence: 7, Reentered: -1, Rest: rest, Holds: 2},
-			'n': {Kind: voters.No, Owner: "b", Rest: rest},
-			'm': {Kind: voters.No, Owner: "c", Rest: rest},
-			'w': {Kind: voters.Withheld},
-			'e': {Kind: voters.AlreadyReleased, Fence: 4},
-			'f': {Kind: voters.TooMany},
+		votes = append(votes, map[rune]vote.Vote{
+			'y': {Kind: vote.Yes, Fence: 7, Rest: rest, Holds: 1},
+			'h': {Kind: vote.Yes, Fence: 9, Rest: rest, Holds: 1},
+			'k': {Kind: vote.Yes, Fence: 7, Reentered: 5, Rest: rest, Holds: 2},
+			'K': {Kind: vote.Yes, Fence: 7, Reentered: 6, Rest: rest, Holds: 2},
+			's': {Kind: vote.Yes, Fence: 7, Reentered: 5, Rest: rest, Holds: 2, Grant: "g/1"},
+			'S': {Kind: vote.Yes, Fence: 7, Reentered: 5, Rest: rest, Holds: 2, Grant: "h/2"},
+			't': {Kind: vote.Yes, Fence: 7, Reentered: -1, Rest: rest, Holds: 2},
+			'n': {Kind: vote.No, Owner: "b", Rest: rest},
+			'm': {Kind: vote.No, Owner: "c", Rest: rest},
+			'w': {Kind: vote.Withheld},
+			'e': {Kind: vote.AlreadyReleased, Fence: 4},
+			'f': {Kind: vote.TooMany},
 			'x': {Err: errors.New("timeout")},
 			'.': {},
 		}[l])
@@ -115,11 +115,11 @@ func TestAcquireAll(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			var votes []voters.Vote
+			var votes []vote.Vote
 			words := strings.Fields(tt.votes)
 			for _, word := range words {
-				v := voters.Vote{Kind: voters.Yes, Names: ballotsOf(word)}
-				if v.Names[0].Kind == voters.Silent {
+				v := vote.Vote{Kind: vote.Yes, Names: ballotsOf(word)}
+				if v.Names[0].Kind == vote.Silent {
 					v = v.Names[0]
 				}
 				votes = append(votes, v)
@@ -152,23 +152,23 @@ func TestAcquire_AllocatesNothing(t *testing.T) {
 // node says so.
 func TestAcquire_Obstacles(t *testing.T) {
 	t.Parallel()
-	no := func(owner string, why locks.Obstacle, rest time.Duration) voters.Vote {
-		return voters.Vote{Kind: voters.No, Owner: owner, Why: why, Rest: rest}
+	no := func(owner string, why locks.Obstacle, rest time.Duration) vote.Vote {
+		return vote.Vote{Kind: vote.No, Owner: owner, Why: why, Rest: rest}
 	}
 	alice, bob := no("alice", locks.Readers, 2*time.Second), no("bob", locks.Readers, 3*time.Second)
 	upgrade, intent, writer := no("alice", locks.Upgrade, time.Second), no("", locks.Intent, time.Second), no("carol", locks.Held, time.Second)
 	for _, tt := range []struct {
-		votes  []voters.Vote
+		votes  []vote.Vote
 		want   Verdict
 		holder string
 		why    locks.Obstacle
 	}{
-		{[]voters.Vote{alice, bob, {}}, Held, "bob", locks.Readers},
-		{[]voters.Vote{upgrade, bob, {}}, Held, "bob", locks.Upgrade},
-		{[]voters.Vote{bob, upgrade, writer}, Held, "bob", locks.Upgrade},
-		{[]voters.Vote{intent, intent, alice}, Held, "", locks.Intent},
-		{[]voters.Vote{writer, writer, upgrade}, Held, "carol", locks.Held},
-		{[]voters.Vote{writer, intent, alice}, Split, "", locks.Held},
+		{[]vote.Vote{alice, bob, {}}, Held, "bob", locks.Readers},
+		{[]vote.Vote{upgrade, bob, {}}, Held, "bob", locks.Upgrade},
+		{[]vote.Vote{bob, upgrade, writer}, Held, "bob", locks.Upgrade},
+		{[]vote.Vote{intent, intent, alice}, Held, "", locks.Intent},
+		{[]vote.Vote{writer, writer, upgrade}, Held, "carol", locks.Held},
+		{[]vote.Vote{writer, intent, alice}, Split, "", locks.Held},
 	} {
 		got := Acquire(tt.votes, 2, true)
 		if got.Verdict != tt.want || got.Holder != tt.holder || got.Why != tt.why {

@@ -7,12 +7,13 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/scripts"
 )
 
 // HandOver asks all nodes for a release, whose round it returns, and right behind that for an acquire of the same name,
 // which has a round of its own: in one script call wherever both are to be sent.
-func (s *Set) HandOver(release, acquire ScriptCall, enough func([]Vote) bool) *Round {
+func (s *Set) HandOver(release, acquire ScriptCall, enough func([]vote.Vote) bool) *Round {
 	release.Round = s.Begin(AskRelease, enough)
 	acquire.behind = release.Round
 	s.fanOut.Lock()
@@ -162,20 +163,20 @@ func (j *ScriptCall) keysOfItsOwn() int { return len(j.keys()) - 1 }
 func (j *ScriptCall) own() []string { return j.Args[ownArgs-3+len(j.keys()):] }
 
 // votes reads the vote on each call of a command.
-func (c *command) votes(res rueidis.RedisResult) []Vote {
+func (c *command) votes(res rueidis.RedisResult) []vote.Vote {
 	if len(c.calls) == 1 {
-		return []Vote{ReadVote(res, c.calls[0].Parse)}
+		return []vote.Vote{vote.OfResult(res, c.calls[0].Parse)}
 	}
 	m, err := res.ToArray()
 	if err == nil && len(m) != len(c.calls) {
 		err = fmt.Errorf("not a reply of this script: %d values where %d were expected", len(m), len(c.calls))
 	}
 	if err != nil {
-		return slices.Repeat([]Vote{{Err: err}}, len(c.calls))
+		return slices.Repeat([]vote.Vote{{Err: err}}, len(c.calls))
 	}
-	votes := make([]Vote, len(m))
+	votes := make([]vote.Vote, len(m))
 	for i := range m {
-		votes[i] = readVote(m[i], c.calls[i].Parse)
+		votes[i] = vote.Of(m[i], c.calls[i].Parse)
 	}
 	return votes
 }

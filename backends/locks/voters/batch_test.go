@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/scripts"
 )
 
@@ -99,12 +100,12 @@ func TestBatch_Unanswered(t *testing.T) {
 	var calls []ScriptCall
 	for i, name := range []string{"x", "y"} {
 		j := ScriptCall{Args: h.set.Command(scripts.Acquire, h.set.RedisKeys(locks.Key{Name: name}), "bob", "60000", "0", "", "plain", name, "0", "", "0"),
-			Parse: ParseAcquire, Expires: h.set.Clock() + time.Minute, Durable: true, Round: rounds[i]}
+			Parse: vote.ParseAcquire, Expires: h.set.Clock() + time.Minute, Durable: true, Round: rounds[i]}
 		calls = append(calls, j)
 	}
 	h.set.Members[0].Push(calls...)
 	for _, r := range rounds {
-		if v := h.vote(r); v.Kind != Silent || v.Err == nil || v.Unsent {
+		if v := h.vote(r); v.Kind != vote.Silent || v.Err == nil || v.Unsent {
 			t.Errorf("%+v", v)
 		}
 	}

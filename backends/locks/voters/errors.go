@@ -6,12 +6,11 @@ import (
 	"io"
 	"net"
 	"os"
-	"strings"
 	"syscall"
 
 	"github.com/redis/rueidis"
 
-	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 )
 
 var (
@@ -35,7 +34,7 @@ func reason(err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &r):
-		return refusalReason(r.Error())
+		return vote.Refusal(r.Error())
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &n) && n.Timeout():
 		return ErrTimeout
 	case errors.Is(err, syscall.ECONNREFUSED):
@@ -55,20 +54,4 @@ func isConnection(err error) bool {
 	}
 	var n net.Error
 	return errors.As(err, &n)
-}
-
-// refusalReason is the error code of a Redis error. Redis before 7 wraps an error inside a script in one of
-// its own, with the code behind a dash; the script itself gets the line before it.
-func refusalReason(msg string) error {
-	code, _, _ := strings.Cut(msg, " ")
-	if i := strings.LastIndex(msg, ": -"); i >= 0 && (strings.HasPrefix(msg, "ERR ") || strings.HasPrefix(msg, "@")) {
-		code, _, _ = strings.Cut(msg[i+3:], " ")
-	}
-	if code != "ERR" && code != "" && strings.ToUpper(code) == code {
-		return &locks.RefusalError{Text: code}
-	}
-	if strings.Contains(msg, "The user executing the script can't ") { // Redis before 7.2
-		return &locks.RefusalError{Text: "NOPERM"}
-	}
-	return &locks.RefusalError{Text: msg[:min(len(msg), 120)]}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -126,14 +127,14 @@ func newHandOver(t *testing.T) *handOver {
 	v := h.conn.Do(t, s.Command(scripts.Acquire, h.keys, "alice", "60000", "0", "", "plain", "ALICE", "0", "", "0")...)
 	fence := strconv.FormatInt(v.Elems[1].Int(), 10)
 	h.release = ScriptCall{Args: s.Command(scripts.Release, h.keys, "alice", fence, "handed", "", "ALICE", "NAME", "60000", "1", "ALICE"),
-		Parse: ParseRelease, Expires: s.Clock() + time.Minute, RetryUntilAcked: true}
+		Parse: vote.ParseRelease, Expires: s.Clock() + time.Minute, RetryUntilAcked: true}
 	h.acquire = ScriptCall{Args: s.Command(scripts.Acquire, h.keys, "bob", "60000", "0", "", "plain", "BOB", "0", ""),
-		Parse: ParseAcquire, Expires: s.Clock() + time.Minute, Durable: true, Round: s.Begin(AskAcquire, All)}
+		Parse: vote.ParseAcquire, Expires: s.Clock() + time.Minute, Durable: true, Round: s.Begin(AskAcquire, All)}
 	return h
 }
 
 // vote is that of the node, in a round which is to end.
-func (h *handOver) vote(r *Round) Vote {
+func (h *handOver) vote(r *Round) vote.Vote {
 	h.Helper()
 	if err := r.WaitFor(h.Context(), time.Minute); err != nil {
 		h.Fatal(err)
@@ -161,10 +162,10 @@ func TestHandOver_OneCall(t *testing.T) {
 			want = append(want, "calls")
 		}
 		r := h.set.HandOver(h.release, h.acquire, All)
-		if v := h.vote(r); v.Kind != Yes || v.Holds != 0 {
+		if v := h.vote(r); v.Kind != vote.Yes || v.Holds != 0 {
 			t.Errorf("release: %+v", v)
 		}
-		if v := h.vote(h.acquire.Round); v.Kind != Yes || v.Grant != "BOB" || h.owner() != "bob" {
+		if v := h.vote(h.acquire.Round); v.Kind != vote.Yes || v.Grant != "BOB" || h.owner() != "bob" {
 			t.Errorf("acquire: %+v, %s has it", v, h.owner())
 		}
 		h.wants(want...)
@@ -177,20 +178,20 @@ func TestHandOver_NextHasLeft(t *testing.T) {
 	h := newHandOver(t)
 	gate := make(chan struct{})
 	h.do(func() { h.gate, h.inside = gate, make(chan struct{}) })
-	busy := h.set.Ask(AskRead, ScriptCall{Args: h.set.Command(scripts.Read, h.keys), Parse: ParseDone, Expires: h.set.Clock() + time.Minute}, All)
+	busy := h.set.Ask(AskRead, ScriptCall{Args: h.set.Command(scripts.Read, h.keys), Parse: vote.ParseDone, Expires: h.set.Clock() + time.Minute}, All)
 	<-h.inside
 	r := h.set.HandOver(h.release, h.acquire, All)
-	late := make(chan Vote, 1)
-	left := h.acquire.Round.Close(true, func(_ int, v Vote) { late <- v })[0]
+	late := make(chan vote.Vote, 1)
+	left := h.acquire.Round.Close(true, func(_ int, v vote.Vote) { late <- v })[0]
 	close(gate)
 	h.vote(busy)
-	if v := h.vote(r); v.Kind != Yes || h.owner() != "" {
+	if v := h.vote(r); v.Kind != vote.Yes || h.owner() != "" {
 		t.Errorf("release: %+v, %s has it", v, h.owner())
 	}
 	if Due(&left) { // else the node took no calls, since this one has waited for long
 		left = <-late
 	}
-	if left.Kind != Silent || !left.Unsent {
+	if left.Kind != vote.Silent || !left.Unsent {
 		t.Errorf("acquire: %+v", left)
 	}
 	h.wants("release")
@@ -203,10 +204,10 @@ func TestHandOver_AnswerLost(t *testing.T) {
 	h := newHandOver(t)
 	h.do(func() { h.mute = true })
 	r := h.set.HandOver(h.release, h.acquire, All)
-	if v := h.vote(r); v.Kind != Duplicate {
+	if v := h.vote(r); v.Kind != vote.Duplicate {
 		t.Errorf("release: %+v", v)
 	}
-	if v := h.vote(h.acquire.Round); v.Kind != Yes || v.Holds != 1 || h.owner() != "bob" {
+	if v := h.vote(h.acquire.Round); v.Kind != vote.Yes || v.Holds != 1 || h.owner() != "bob" {
 		t.Errorf("acquire: %+v, %s has it", v, h.owner())
 	}
 	h.wants("calls", "calls")
@@ -219,12 +220,12 @@ func TestHandOver_NodeLost(t *testing.T) {
 	h := newHandOver(t)
 	h.do(func() { h.mute, h.down = true, true })
 	r := h.set.HandOver(h.release, h.acquire, All)
-	if v := h.vote(h.acquire.Round); v.Kind != Silent || v.Err == nil || v.Unsent {
+	if v := h.vote(h.acquire.Round); v.Kind != vote.Silent || v.Err == nil || v.Unsent {
 		t.Errorf("acquire: %+v", v)
 	}
 	h.wants("calls")
 	h.do(func() { h.down = false })
-	if v := h.vote(r); v.Kind != Duplicate || h.owner() != "bob" {
+	if v := h.vote(r); v.Kind != vote.Duplicate || h.owner() != "bob" {
 		t.Errorf("release: %+v, %s has it", v, h.owner())
 	}
 	h.wants("calls", "release")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends"
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 )
 
 const (
@@ -29,7 +30,7 @@ const (
 // A ScriptCall is one script to run on one node.
 type ScriptCall struct {
 	Args            []string // the whole command, shared among nodes and never changed
-	Parse           Parse
+	Parse           vote.Parse
 	Round           *Round        // takes the vote; nil: nobody does
 	Expires         time.Duration // by Set.Clock; not sent, and not repeated, after it
 	Durable         bool          // a yes counts only when Options.ReplicaAcks replicas have it
@@ -104,7 +105,7 @@ func (n *Node) Push(calls ...ScriptCall) {
 	wake := n.workerWaits
 	n.mu.Unlock()
 	for _, r := range refused {
-		n.answer(r.call, Vote{Err: r.err, Unsent: true})
+		n.answer(r.call, vote.Vote{Err: r.err, Unsent: true})
 	}
 	if start {
 		n.set.goroutines.Go(n.worker)
@@ -157,8 +158,8 @@ func (n *Node) refusalLocked(j *ScriptCall) error {
 }
 
 // noteGen notes after which loss of memory the node votes.
-func (n *Node) noteGen(v *Vote) {
-	if v.Gen == "" || v.Kind != Yes && v.Code != InDoubt {
+func (n *Node) noteGen(v *vote.Vote) {
+	if v.Gen == "" || v.Kind != vote.Yes && v.Code != vote.InDoubt {
 		return
 	}
 	n.mu.Lock()
@@ -181,7 +182,7 @@ func (n *Node) VotedBefore(at time.Duration, gen string) bool {
 }
 
 // answer counts a vote and delivers it to its round.
-func (n *Node) answer(j *ScriptCall, v Vote) {
+func (n *Node) answer(j *ScriptCall, v vote.Vote) {
 	n.noteGen(&v)
 	if j.Round != nil {
 		n.meter.vote(&v)
@@ -275,7 +276,7 @@ func (n *Node) dropUnwanted(calls []ScriptCall) []ScriptCall {
 		if j.Expires > now {
 			err = errUnwanted
 		}
-		n.answer(&j, Vote{Err: err, Unsent: !j.sent})
+		n.answer(&j, vote.Vote{Err: err, Unsent: !j.sent})
 	}
 	return keep
 }
@@ -349,15 +350,15 @@ func isNoScript(err error) bool {
 
 // deliverVote answers a call with its vote. missing, if not nil, is why too few replicas have what a durable call did. If the
 // vote is an error, a call that is retried until acknowledged is retried.
-func (n *Node) deliverVote(j ScriptCall, v Vote, missing error) {
+func (n *Node) deliverVote(j ScriptCall, v vote.Vote, missing error) {
 	n.noteRefusal(&v)
 	v.Since = v.Since && !j.resent // else it may have been this very call
-	if j.Durable && missing != nil && v.Kind == Yes {
-		v = Vote{Err: missing}
+	if j.Durable && missing != nil && v.Kind == vote.Yes {
+		v = vote.Vote{Err: missing}
 	}
 	if v.Err == nil || v.Code != 0 {
-		if other := (*otherSetError)(nil); errors.As(v.Err, &other) {
-			other.ours = n.set.NodeList.Names
+		if other := (*vote.OtherSetError)(nil); errors.As(v.Err, &other) {
+			other.Ours = n.set.NodeList.Names
 		}
 		if v.Err != nil {
 			v.Err = n.Name(v.Err)
@@ -372,7 +373,7 @@ func (n *Node) deliverVote(j ScriptCall, v Vote, missing error) {
 // holds by their ids, so that it may run after later calls.
 func (n *Node) retryOrFail(j ScriptCall, err error) {
 	if !j.RetryUntilAcked || j.Expires <= n.set.Clock() {
-		n.answer(&j, Vote{Err: n.Name(err), Unsent: !j.sent})
+		n.answer(&j, vote.Vote{Err: n.Name(err), Unsent: !j.sent})
 		return
 	}
 	n.mu.Lock()
@@ -444,7 +445,7 @@ func (n *Node) close() {
 	n.mu.Unlock()
 	n.wakeWorker()
 	for _, j := range queue {
-		n.answer(&j, Vote{Err: n.Name(locks.ErrClosed), Unsent: true})
+		n.answer(&j, vote.Vote{Err: n.Name(locks.ErrClosed), Unsent: true})
 	}
 	if c != nil {
 		c.Close()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/scripts"
 )
 
@@ -67,15 +68,15 @@ func (s *Set) Forgotten() (all []Forgotten, changed <-chan struct{}) {
 func (s *Set) hasOthers() bool { return len(s.Members)-1 >= s.Quorum }
 
 // mayCopy reports whether a copy may end the quarantine of a node: what a quorum of the others hold.
-func (s *Set) mayCopy(v *Vote) bool { return v.copyIn >= 0 && s.hasOthers() }
+func (s *Set) mayCopy(v *vote.Vote) bool { return v.CopyIn >= 0 && s.hasOthers() }
 
 // noteForgottenLocked notes by the votes of a probe which nodes are in quarantine. The caller holds recovery.mu.
-func (s *Set) noteForgottenLocked(votes []Vote) {
+func (s *Set) noteForgottenLocked(votes []vote.Vote) {
 	before, now := len(s.recovery.forgot), s.Clock()
 	s.recovery.forgot = nil
 	for i := range votes {
-		if v := &votes[i]; v.Code == Quarantined && v.Gen != "" {
-			s.recovery.forgot = append(s.recovery.forgot, Forgotten{i, v.Gen, s.mayCopy(v), now + millis(v.copyIn)})
+		if v := &votes[i]; v.Code == vote.Quarantined && v.Gen != "" {
+			s.recovery.forgot = append(s.recovery.forgot, Forgotten{i, v.Gen, s.mayCopy(v), now + vote.Millis(v.CopyIn)})
 		}
 	}
 	if before+len(s.recovery.forgot) > 0 {
@@ -153,10 +154,10 @@ func (s *Set) Init(ctx context.Context) error {
 	voting := 0
 	for i, v := range votes {
 		switch {
-		case v.Kind == Yes:
+		case v.Kind == vote.Yes:
 			voting++
 			errs = append(errs, s.Members[i].Name(errors.New("takes part already")))
-		case v.Code == 0 || v.Code == Damaged || v.Code == otherSet:
+		case v.Code == 0 || v.Code == vote.Damaged || v.Code == vote.OtherSet:
 			errs = append(errs, s.Members[i].Name(OrTimeout(v.Err)))
 		}
 	}
@@ -168,10 +169,10 @@ func (s *Set) Init(ctx context.Context) error {
 	}
 	var actions []repairAction
 	for i := range s.Members {
-		actions = append(actions, repairAction{i, scripts.Register, registerArgs(&Vote{}, "force", &NodeSet{Now: s.NodeList})})
+		actions = append(actions, repairAction{i, scripts.Register, registerArgs(&vote.Vote{}, "force", &vote.NodeSet{Now: s.NodeList})})
 	}
 	for i, v := range s.runRepairs(ctx, actions) {
-		if v.Kind != Yes {
+		if v.Kind != vote.Yes {
 			errs = append(errs, s.Members[i].Name(OrTimeout(v.Err)))
 		}
 	}
@@ -224,7 +225,7 @@ func (s *Set) RepairNodes(ctx context.Context, enlist bool) (acted bool) {
 			return false
 		}
 		actions = slices.DeleteFunc(s.planRepairs(votes, enlist), func(a repairAction) bool {
-			return a.script == scripts.Restore && votes[a.node].quarantine != before[a.node].quarantine
+			return a.script == scripts.Restore && votes[a.node].Quarantine != before[a.node].Quarantine
 		})
 	}
 	if len(actions) > 0 {
@@ -246,11 +247,11 @@ func (s *Set) probeTimeout() time.Duration { return max(minProbeTimeout, s.Opts.
 
 // probeRecords is probe, but asks nodes that are not to be enlisted, and had no record, only whether they have one
 // now: an unused node may be the clients' own server, on which they should see no scripts.
-func (s *Set) probeRecords(ctx context.Context, timeout time.Duration, enlist bool) ([]Vote, error) {
+func (s *Set) probeRecords(ctx context.Context, timeout time.Duration, enlist bool) ([]vote.Vote, error) {
 	if !enlist && !s.recovery.recorded {
 		command := []string{"HLEN", s.Opts.Prefix + "node"}
 		votes, err := s.askAllNodes(ctx, func(int) []string { return command }, parseRecord, timeout)
-		if err != nil || CountKind(votes, Yes) == 0 {
+		if err != nil || vote.CountKind(votes, vote.Yes) == 0 {
 			return votes, err
 		}
 	}
@@ -258,22 +259,22 @@ func (s *Set) probeRecords(ctx context.Context, timeout time.Duration, enlist bo
 }
 
 // parseRecord reads how many fields a node record has.
-func parseRecord(m []rueidis.RedisMessage) (Vote, error) {
+func parseRecord(m []rueidis.RedisMessage) (vote.Vote, error) {
 	var fields int64
-	if err := ReadInts(m, &fields); err != nil || fields > 0 {
-		return Vote{Kind: Yes}, err
+	if err := vote.ReadInts(m, &fields); err != nil || fields > 0 {
+		return vote.Vote{Kind: vote.Yes}, err
 	}
-	return Vote{Code: unregistered, Err: errNoRecord}, nil
+	return vote.Vote{Code: vote.NoRecord, Err: vote.ErrNoRecord}, nil
 }
 
 // recorded reports whether some node has a record, or, where none answers, what was known before.
-func recorded(votes []Vote, before bool) bool {
+func recorded(votes []vote.Vote, before bool) bool {
 	used := before
 	for i := range votes {
 		switch v := &votes[i]; {
-		case v.Code == unregistered:
+		case v.Code == vote.NoRecord:
 			used = false
-		case v.Kind == Yes || v.Code != 0:
+		case v.Kind == vote.Yes || v.Code != 0:
 			return true
 		}
 	}
@@ -281,7 +282,7 @@ func recorded(votes []Vote, before bool) bool {
 }
 
 // probe asks every node for its state, and one that refused something whether it would again.
-func (s *Set) probe(ctx context.Context, timeout time.Duration) ([]Vote, error) {
+func (s *Set) probe(ctx context.Context, timeout time.Duration) ([]vote.Vote, error) {
 	refusals := make([]int64, len(s.Members))
 	votes, err := s.askAllNodes(ctx, func(i int) []string {
 		var what []string
@@ -289,14 +290,14 @@ func (s *Set) probe(ctx context.Context, timeout time.Duration) ([]Vote, error) 
 			what = []string{"all"}
 		}
 		return s.Command(scripts.State, nodekeys.OfNode(s.Opts.Prefix), what...)
-	}, ParseState, timeout)
+	}, vote.ParseState, timeout)
 	for i := range votes {
 		s.Members[i].clearRefusals(refusals[i], &votes[i])
 	}
 	return votes, err
 }
 
-func (s *Set) askAllNodes(ctx context.Context, command func(node int) []string, p Parse, timeout time.Duration) ([]Vote, error) {
+func (s *Set) askAllNodes(ctx context.Context, command func(node int) []string, p vote.Parse, timeout time.Duration) ([]vote.Vote, error) {
 	s.startTracking()
 	r := s.AskEach(askState, All, func(i int) *ScriptCall {
 		return &ScriptCall{Args: command(i), Parse: p, Expires: s.Clock() + timeout, probe: true}
@@ -306,16 +307,16 @@ func (s *Set) askAllNodes(ctx context.Context, command func(node int) []string, 
 }
 
 // All waits for every vote.
-func All([]Vote) bool { return false }
+func All([]vote.Vote) bool { return false }
 
 // missingFor is for how long each node has been seen without a record.
-func (s *Set) missingFor(votes []Vote) []time.Duration {
+func (s *Set) missingFor(votes []vote.Vote) []time.Duration {
 	now := s.Clock()
 	out := make([]time.Duration, len(votes))
 	for i, v := range votes {
 		m := &s.recovery.missing[i]
 		switch {
-		case v.Code != unregistered:
+		case v.Code != vote.NoRecord:
 			*m = 0
 		case *m == 0:
 			*m = now
@@ -338,7 +339,7 @@ func (s *Set) knowsRecords() bool { return s.recovery.used && s.Opts.grace() == 
 
 // planRepairs is what the nodes need after a probe. Nodes that had records since this proxy started are not new when they
 // are all empty, but have forgotten together: who held a lock still counts on it. Source: RULES.md, Changing the node set, 7.
-func (s *Set) planRepairs(votes []Vote, enlist bool) []repairAction {
+func (s *Set) planRepairs(votes []vote.Vote, enlist bool) []repairAction {
 	o := s.Opts
 	if s.knowsRecords() {
 		o.Bootstrap = BootstrapStrict
@@ -350,7 +351,7 @@ func (s *Set) planRepairs(votes []Vote, enlist bool) []repairAction {
 // planRepairs is what nodes need, by one probe of all of them and by how long each has been seen
 // without a record. ours is this proxy's list. If some node is in another set and no quorum is in
 // this one, this proxy's list may be the wrong one: then it enlists and restores no node.
-func planRepairs(votes []Vote, missing []time.Duration, q int, o Options, ours NodeList) []repairAction {
+func planRepairs(votes []vote.Vote, missing []time.Duration, q int, o Options, ours vote.NodeList) []repairAction {
 	c := conditionOf(votes, o.MaxTTL, ours)
 	if c.others > 0 && c.voting < q {
 		return nil
@@ -374,31 +375,31 @@ func planRepairs(votes []Vote, missing []time.Duration, q int, o Options, ours N
 type condition struct {
 	absent, answered, voting, others int // nodes without a record, that answer, that vote, and of other sets
 
-	set           NodeSet // the latest that a voting node is in, or this proxy's
-	floor, maxTTL int64   // largest fence and longest max-ttl of the voting nodes
-	longest       int64   // max-ttl that any node or this proxy has, ms
+	set           vote.NodeSet // the latest that a voting node is in, or this proxy's
+	floor, maxTTL int64        // largest fence and longest max-ttl of the voting nodes
+	longest       int64        // max-ttl that any node or this proxy has, ms
 
 	hasQuorum bool
 	isNew     bool // the set is
 }
 
-func conditionOf(votes []Vote, maxTTL time.Duration, ours NodeList) *condition {
-	c := &condition{set: NodeSet{Now: ours}, longest: maxTTL.Milliseconds()}
+func conditionOf(votes []vote.Vote, maxTTL time.Duration, ours vote.NodeList) *condition {
+	c := &condition{set: vote.NodeSet{Now: ours}, longest: maxTTL.Milliseconds()}
 	for _, v := range votes {
 		switch {
-		case v.Code == unregistered && !v.olderFormat:
+		case v.Code == vote.NoRecord && !v.OlderFormat:
 			c.absent++
-		case v.Code == otherSet:
+		case v.Code == vote.OtherSet:
 			c.others++
-		case v.Kind == Yes:
+		case v.Kind == vote.Yes:
 			c.voting++
-			if v.set != nil && v.set.Epoch >= c.set.Epoch {
-				c.set = *v.set
+			if v.Set != nil && v.Set.Epoch >= c.set.Epoch {
+				c.set = *v.Set
 			}
-			c.floor, c.maxTTL = max(c.floor, v.Fence), max(c.maxTTL, v.maxTTL)
+			c.floor, c.maxTTL = max(c.floor, v.Fence), max(c.maxTTL, v.MaxTTL)
 		}
-		c.longest = max(c.longest, v.maxTTL)
-		if v.Kind != Silent || v.Code != 0 {
+		c.longest = max(c.longest, v.MaxTTL)
+		if v.Kind != vote.Silent || v.Code != 0 {
 			c.answered++
 		}
 	}
@@ -407,25 +408,25 @@ func conditionOf(votes []Vote, maxTTL time.Duration, ours NodeList) *condition {
 
 // repair is the script that a node needs which answered v, nil if it needs none. forgot reports that it has
 // been without a record for so long that it must have forgotten it.
-func (c *condition) repair(v *Vote, forgot bool) (script *scripts.Script, args []string) {
+func (c *condition) repair(v *vote.Vote, forgot bool) (script *scripts.Script, args []string) {
 	switch {
-	case v.Code == unregistered && c.isNew:
+	case v.Code == vote.NoRecord && c.isNew:
 		return scripts.Register, registerArgs(v, "new", &c.set)
-	case v.Code == unregistered && (v.olderFormat || forgot):
+	case v.Code == vote.NoRecord && (v.OlderFormat || forgot):
 		return scripts.Register, registerArgs(v, "forgot", &c.set)
-	case v.set != nil && v.set.Epoch < c.set.Epoch: // it was out of reach when the operator changed it
+	case v.Set != nil && v.Set.Epoch < c.set.Epoch: // it was out of reach when the operator changed it
 		return scripts.Change, append([]string{"set"}, c.set.Args()...)
-	case v.Code == Floorless && c.hasQuorum:
-		return scripts.Restore, []string{fmt.Sprint(c.floor), v.quarantine, fmt.Sprint(c.maxTTL)}
-	case v.Code == Floorless && v.wait >= min(c.longest, floorPatience.Milliseconds()):
-		return scripts.Restore, []string{"0", v.quarantine, fmt.Sprint(c.longest)}
+	case v.Code == vote.Floorless && c.hasQuorum:
+		return scripts.Restore, []string{fmt.Sprint(c.floor), v.Quarantine, fmt.Sprint(c.maxTTL)}
+	case v.Code == vote.Floorless && v.Wait >= min(c.longest, floorPatience.Milliseconds()):
+		return scripts.Restore, []string{"0", v.Quarantine, fmt.Sprint(c.longest)}
 	}
 	return nil, nil
 }
 
 // registerArgs are the arguments of register.lua for a node that answered v.
-func registerArgs(v *Vote, how string, set *NodeSet) []string {
-	return append([]string{how, fmt.Sprint(v.wait), v.replid}, set.Args()...)
+func registerArgs(v *vote.Vote, how string, set *vote.NodeSet) []string {
+	return append([]string{how, fmt.Sprint(v.Wait), v.Replid}, set.Args()...)
 }
 
 func needsFloor(actions []repairAction) bool {
@@ -433,12 +434,12 @@ func needsFloor(actions []repairAction) bool {
 }
 
 // runRepairs runs the actions and returns the votes; nodes without an action are silent.
-func (s *Set) runRepairs(ctx context.Context, actions []repairAction) []Vote {
+func (s *Set) runRepairs(ctx context.Context, actions []repairAction) []vote.Vote {
 	r := s.AskEach(askRepair, All, func(i int) *ScriptCall {
 		for _, a := range actions {
 			if a.node == i {
 				return &ScriptCall{
-					Args: s.Command(a.script, nodekeys.OfNode(s.Opts.Prefix), a.args...), Parse: ParseRepair,
+					Args: s.Command(a.script, nodekeys.OfNode(s.Opts.Prefix), a.args...), Parse: vote.ParseRepair,
 					Expires: s.Clock() + s.probeTimeout(),
 				}
 			}
@@ -447,14 +448,14 @@ func (s *Set) runRepairs(ctx context.Context, actions []repairAction) []Vote {
 	})
 	_ = r.WaitFor(ctx, s.probeTimeout()) // what was not done is planned again after the next probe
 	votes := r.Close(true, nil)
-	s.Ended(r, votes, EndOf(nil, CountKind(votes, Yes) == len(actions)))
+	s.Ended(r, votes, vote.EndOf(nil, vote.CountKind(votes, vote.Yes) == len(actions)))
 	return votes
 }
 
 // NeedsRepair reports whether a node abstains for something that RepairNodes may give it.
-func NeedsRepair(votes []Vote) bool {
+func NeedsRepair(votes []vote.Vote) bool {
 	for _, v := range votes {
-		if v.Code == unregistered || v.Code == Floorless {
+		if v.Code == vote.NoRecord || v.Code == vote.Floorless {
 			return true
 		}
 	}
@@ -462,7 +463,7 @@ func NeedsRepair(votes []Vote) bool {
 }
 
 // AskOne runs a script that is about no lock on one node, and returns its vote. The error is that of ctx.
-func (s *Set) AskOne(ctx context.Context, q Question, i int, sc *scripts.Script, p Parse, args ...string) (Vote, error) {
+func (s *Set) AskOne(ctx context.Context, q Question, i int, sc *scripts.Script, p vote.Parse, args ...string) (vote.Vote, error) {
 	r := s.AskEach(q, All, func(j int) *ScriptCall {
 		if j != i {
 			return nil
@@ -471,13 +472,13 @@ func (s *Set) AskOne(ctx context.Context, q Question, i int, sc *scripts.Script,
 	})
 	err := r.WaitFor(ctx, CallTimeout)
 	votes := r.Close(true, nil)
-	s.Ended(r, votes, EndOf(err, votes[i].Kind == Yes))
+	s.Ended(r, votes, vote.EndOf(err, votes[i].Kind == vote.Yes))
 	return votes[i], err
 }
 
 // AskNodes runs a script that is about no lock on each node for which args is not nil, for an operator, and returns the votes. Of a node
 // that did not answer the vote has no error, or says why. The error is that of ctx.
-func (s *Set) AskNodes(ctx context.Context, sc *scripts.Script, p func(i int) Parse, args func(i int) []string) ([]Vote, error) {
+func (s *Set) AskNodes(ctx context.Context, sc *scripts.Script, p func(i int) vote.Parse, args func(i int) []string) ([]vote.Vote, error) {
 	s.startTracking()
 	r := s.AskEach(askRepair, All, func(i int) *ScriptCall {
 		a := args(i)

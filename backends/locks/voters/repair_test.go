@@ -5,12 +5,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/scripts"
 )
 
 func TestPlanRepairs(t *testing.T) {
 	const aged = missingTimeout
-	ours := NodeList{"ours", "our nodes"}
+	list := func(fingerprint, names string) vote.NodeList {
+		return vote.NodeList{Fingerprint: fingerprint, Names: names}
+	}
+	ours := list("ours", "our nodes")
 	tests := []struct {
 		name, nodes string // v votes (fence 100+i), w does, with a later set, u unregistered, o has an old record, l another list, f without floor, F for max-ttl, q in quarantine, x silent
 		missing     time.Duration
@@ -40,14 +44,14 @@ func TestPlanRepairs(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			o := Options{MaxTTL: time.Hour, Bootstrap: tt.bootstrap}
-			var votes []Vote
+			var votes []vote.Vote
 			var missing []time.Duration
 			for i, l := range tt.nodes {
-				votes = append(votes, map[rune]Vote{
-					'v': {Kind: Yes, Fence: int64(100 + i), set: &NodeSet{Now: ours}}, 'w': {Kind: Yes, Fence: int64(100 + i), set: &NodeSet{2, NodeList{"theirs", "their nodes"}, NodeList{"next", "next nodes"}}},
-					'o': {Code: unregistered, olderFormat: true, Err: ErrTimeout}, 'l': {Code: otherSet, set: &NodeSet{Epoch: 1}, Err: ErrTimeout}, 'u': {Code: unregistered, wait: 7, replid: "id", Err: ErrTimeout},
-					'f': {Code: Floorless, wait: 59_999, Err: ErrTimeout}, 'F': {Code: Floorless, wait: 60_000, Err: ErrTimeout},
-					'q': {Code: Quarantined, Err: ErrTimeout}, 'x': {Err: ErrTimeout},
+				votes = append(votes, map[rune]vote.Vote{
+					'v': {Kind: vote.Yes, Fence: int64(100 + i), Set: &vote.NodeSet{Now: ours}}, 'w': {Kind: vote.Yes, Fence: int64(100 + i), Set: &vote.NodeSet{Epoch: 2, Now: list("theirs", "their nodes"), Next: list("next", "next nodes")}},
+					'o': {Code: vote.NoRecord, OlderFormat: true, Err: ErrTimeout}, 'l': {Code: vote.OtherSet, Set: &vote.NodeSet{Epoch: 1}, Err: ErrTimeout}, 'u': {Code: vote.NoRecord, Wait: 7, Replid: "id", Err: ErrTimeout},
+					'f': {Code: vote.Floorless, Wait: 59_999, Err: ErrTimeout}, 'F': {Code: vote.Floorless, Wait: 60_000, Err: ErrTimeout},
+					'q': {Code: vote.Quarantined, Err: ErrTimeout}, 'x': {Err: ErrTimeout},
 				}[l])
 				missing = append(missing, tt.missing)
 			}
@@ -62,20 +66,5 @@ func TestPlanRepairs(t *testing.T) {
 				t.Errorf("%s: %s, want %s", tt.nodes, got, tt.want)
 			}
 		})
-	}
-}
-
-func TestRefusalReason(t *testing.T) {
-	tests := []struct{ msg, want string }{
-		{"MISCONF Redis is configured to save RDB snapshots", "MISCONF"},
-		{"OOM command not allowed when used memory > 'maxmemory'. script: ab, on @user_script:1.", "OOM"},
-		{"ERR Error running script (call to f_ab): @user_script:3: -READONLY You can't write against a read only replica.", "READONLY"},
-		{"NOAUTH HELLO must be called with the client already authenticated", "NOAUTH"},
-		{"ERR unknown command 'EVALSHA'", "ERR unknown command 'EVALSHA'"},
-	}
-	for _, tt := range tests {
-		if got := refusalReason(tt.msg).Error(); got != tt.want {
-			t.Errorf("%q: %q, want %q", tt.msg, got, tt.want)
-		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/backends/metrics"
 )
 
@@ -19,7 +20,7 @@ func (s *Set) reportRounds(r *metrics.Report) {
 	for q := range s.rounds.by {
 		asked := &s.rounds.by[q]
 		r.Counters("lockproxy_lock_rounds_total", "Questions put to the lock nodes, once they have ended, by what was asked and what came of it.",
-			"outcome", ends[:], asked.ends[:], "question", questions[q])
+			"outcome", vote.Ends[:], asked.ends[:], "question", questions[q])
 		r.Histogram("lockproxy_lock_round_seconds", "From a question to the lock nodes to its end, whatever that was.", &asked.took, "question", questions[q])
 	}
 	voting, _ := s.count()

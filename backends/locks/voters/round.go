@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 )
 
 // RoundLimit is the age from which a round has no votes, whatever comes: a constant of the protocol, which a node that
@@ -19,24 +21,24 @@ type Round struct {
 	began    time.Duration
 	limit    time.Duration // Options.RoundLimit
 	clock    func() time.Duration
-	enough   func([]Vote) bool // pure: do these votes, in the order of the nodes, decide the question?
+	enough   func([]vote.Vote) bool // pure: do these votes, in the order of the nodes, decide the question?
 
 	mu        sync.Mutex
-	votes     []Vote
+	votes     []vote.Vote
 	delivered int
 	ready     bool
 	closed    bool
-	drop      bool                // it is closed, and calls that are not sent yet are dropped
-	late      func(i int, v Vote) // takes votes that come after closing, on the worker's goroutine
+	drop      bool                     // it is closed, and calls that are not sent yet are dropped
+	late      func(i int, v vote.Vote) // takes votes that come after closing, on the worker's goroutine
 	done      chan struct{}
 }
 
-func newRound(nodes int, q Question, limit time.Duration, clock func() time.Duration, enough func([]Vote) bool) *Round {
-	return &Round{question: q, began: clock(), limit: limit, clock: clock, enough: enough, votes: make([]Vote, nodes), done: make(chan struct{})}
+func newRound(nodes int, q Question, limit time.Duration, clock func() time.Duration, enough func([]vote.Vote) bool) *Round {
+	return &Round{question: q, began: clock(), limit: limit, clock: clock, enough: enough, votes: make([]vote.Vote, nodes), done: make(chan struct{})}
 }
 
 // deliver takes node i's vote.
-func (r *Round) deliver(i int, v Vote) {
+func (r *Round) deliver(i int, v vote.Vote) {
 	r.mu.Lock()
 	if r.closed {
 		late := r.late
@@ -90,7 +92,7 @@ func (r *Round) stillOpen() bool {
 	heard, lost := 0, 0
 	for i := range r.votes {
 		switch v := &r.votes[i]; {
-		case v.Kind != Silent:
+		case v.Kind != vote.Silent:
 			heard++
 		case v.Err != nil && !errors.Is(v.Err, ErrNotAsked):
 			lost++
@@ -106,14 +108,14 @@ func (r *Round) dropOldLocked() {
 	}
 	for i := range r.votes {
 		if v := &r.votes[i]; !Due(v) && !v.Unsent {
-			*v = Vote{Err: errOldRound}
+			*v = vote.Vote{Err: errOldRound}
 		}
 	}
 }
 
 // Close ends the round and returns its votes, which change no more. late, if not nil, is called once for every
 // node whose vote was still due, when it comes. drop takes back calls that no worker has sent yet.
-func (r *Round) Close(drop bool, late func(int, Vote)) []Vote {
+func (r *Round) Close(drop bool, late func(int, vote.Vote)) []vote.Vote {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed, r.drop, r.late = true, drop, late
@@ -122,7 +124,7 @@ func (r *Round) Close(drop bool, late func(int, Vote)) []Vote {
 }
 
 // Look calls do with the votes that have come, which do not change until it returns.
-func (r *Round) Look(do func([]Vote)) {
+func (r *Round) Look(do func([]vote.Vote)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.dropOldLocked()
@@ -137,4 +139,4 @@ func (r *Round) wanted() bool {
 }
 
 // Due reports whether a vote of a closed round has yet to come.
-func Due(v *Vote) bool { return v.Kind == Silent && v.Err == nil }
+func Due(v *vote.Vote) bool { return v.Kind == vote.Silent && v.Err == nil }

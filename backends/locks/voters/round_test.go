@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 )
 
 func TestRound_Wait(t *testing.T) {
@@ -29,11 +31,11 @@ func TestRound_Wait(t *testing.T) {
 				for i, l := range tt.votes {
 					switch l {
 					case 'y':
-						r.deliver(i, Vote{Kind: No})
+						r.deliver(i, vote.Vote{Kind: vote.No})
 					case 'x':
-						r.deliver(i, Vote{Err: errors.New("timeout")})
+						r.deliver(i, vote.Vote{Err: errors.New("timeout")})
 					case '-':
-						r.deliver(i, Vote{Err: ErrNotAsked})
+						r.deliver(i, vote.Vote{Err: ErrNotAsked})
 					}
 				}
 				began := time.Now()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/backends/metrics"
 )
 
@@ -31,39 +32,9 @@ const (
 
 var questions = [...]string{"acquire", "settle", "renew", "note", "release", "read", "list", "announce", "copy", "state", "order"}
 
-// An End is what became of a round: an index of ends.
-type End uint8
-
-const (
-	EndGranted   End = iota // acquire: a quorum granted it
-	EndDone                 // a quorum did it, or answered
-	EndHeld                 // another owner has the name
-	EndLost                 // the owner has it no more
-	EndSplit                // a quorum voted, and nobody has a majority
-	EndRepeat               // it had been done before
-	EndConflict             // the nodes know of another renewal or hold
-	EndLate                 // granted, when the lease was over
-	EndUnsettled            // granted, but a quorum did not take the fence
-	EndNoQuorum             // too few voted
-	EndCanceled             // nobody waited for it any more
-)
-
-var ends = [...]string{"granted", "done", "held", "lost", "split", "repeat", "conflict", "late", "unsettled", "noquorum", "canceled"}
-
-// EndOf is the end of a round that is done or has too few votes. err is that of waiting.
-func EndOf(err error, done bool) End {
-	switch {
-	case err != nil:
-		return EndCanceled
-	case done:
-		return EndDone
-	}
-	return EndNoQuorum
-}
-
 // A roundMeter counts the rounds that ask one question.
 type roundMeter struct {
-	ends [len(ends)]atomic.Int64
+	ends [len(vote.Ends)]atomic.Int64
 	took metrics.Histogram
 }
 
@@ -78,30 +49,30 @@ type roundCounters struct {
 const slowRound = 100 * time.Millisecond
 
 // Ended counts a round, and logs it if it was slow. votes are those that closing it gave.
-func (s *Set) Ended(r *Round, votes []Vote, e End) {
+func (s *Set) Ended(r *Round, votes []vote.Vote, e vote.End) {
 	took := s.Clock() - r.began
 	m := &s.rounds.by[r.question]
 	m.ends[e].Add(1)
 	m.took.Observe(took)
-	if took >= slowRound && r.question < AskList && e != EndCanceled {
+	if took >= slowRound && r.question < AskList && e != vote.EndCanceled {
 		s.Opts.Log.LogAttrs(context.Background(), slog.LevelWarn, "lock round was slow",
-			slog.String("question", questions[r.question]), slog.String("end", ends[e]), slog.Duration("took", took),
+			slog.String("question", questions[r.question]), slog.String("end", vote.Ends[e]), slog.Duration("took", took),
 			slog.String("silent", s.silentNodes(votes)))
 	}
 }
 
 // CloseAnswered closes a round that counts as done if a quorum has answered, and returns its votes; drop is as for Close.
-func (s *Set) CloseAnswered(r *Round, drop bool, err error) []Vote {
+func (s *Set) CloseAnswered(r *Round, drop bool, err error) []vote.Vote {
 	votes := r.Close(drop, nil)
-	s.Ended(r, votes, EndOf(err, len(votes)-CountKind(votes, Silent) >= s.Quorum))
+	s.Ended(r, votes, vote.EndOf(err, len(votes)-vote.CountKind(votes, vote.Silent) >= s.Quorum))
 	return votes
 }
 
 // silentNodes is which nodes did not vote, and why.
-func (s *Set) silentNodes(votes []Vote) string {
+func (s *Set) silentNodes(votes []vote.Vote) string {
 	var all []string
 	for i := range votes {
-		if v := &votes[i]; v.Kind == Silent && !errors.Is(v.Err, ErrNotAsked) {
+		if v := &votes[i]; v.Kind == vote.Silent && !errors.Is(v.Err, ErrNotAsked) {
 			all = append(all, s.Members[i].Name(OrTimeout(v.Err)).Error())
 		}
 	}
@@ -154,15 +125,15 @@ func (m *nodeMeter) quarantine(seen *locks.NodeStatus) {
 	m.left = max(seen.Left, 1)
 }
 
-func (m *nodeMeter) vote(v *Vote) { m.votes[replyLabel(v)].Add(1) }
+func (m *nodeMeter) vote(v *vote.Vote) { m.votes[replyLabel(v)].Add(1) }
 
 // replyLabel is the index of a vote in replyLabels.
-func replyLabel(v *Vote) int {
+func replyLabel(v *vote.Vote) int {
 	var same *sameServerError
 	switch {
-	case v.Kind == Yes || v.Kind == Duplicate:
+	case v.Kind == vote.Yes || v.Kind == vote.Duplicate:
 		return saidYes
-	case v.Kind != Silent:
+	case v.Kind != vote.Silent:
 		return saidNo
 	case v.Code < 0:
 		return [...]int{saidUnregistered, saidQuarantine, saidFloor, saidList, saidDoubt}[-v.Code-1]

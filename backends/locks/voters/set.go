@@ -1,9 +1,8 @@
 // Package voters asks lock nodes, and tells what each of them voted.
 //
-// A [Round] puts one question to all nodes and collects one [Vote] of each. This package reads what a script
-// answers (vote); the caller counts the votes and decides. A [Node] has one worker, the only goroutine that talks
-// to it. The worker runs while there is something to send, and completes or undoes what a caller no longer waits
-// for.
+// A [Round] puts one question to all nodes and collects one [vote.Vote] of each; the caller counts the votes and decides. A [Node]
+// has one worker, the only goroutine that talks to it. The worker runs while there is something to send, and completes or undoes
+// what a caller no longer waits for.
 //
 // Nodes that are new, or have lost their memory, are probed and repaired (recovery). A node whose master sentinels
 // choose is followed from one master to the next (failover).
@@ -24,6 +23,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends"
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/backends/workers"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -43,7 +43,7 @@ type Set struct {
 	Members    []*Node // in the order of Options.Nodes
 	Quorum     int     // how many of them must agree
 	Clock      func() time.Duration
-	NodeList   NodeList      // this proxy's list of the nodes
+	NodeList   vote.NodeList // this proxy's list of the nodes
 	commonArgs []string      // the first arguments of every script
 	back       chan struct{} // holds one when a node votes again that had forgotten
 
@@ -75,7 +75,7 @@ func New(o Options) (*Set, error) {
 		semaphore: make(chan struct{}, o.Rounds), stop: make(chan struct{}), probeNow: make(chan struct{}, 1), back: make(chan struct{}, 1),
 	}
 	s.goroutines = workers.New(len(o.Nodes), s.stop)
-	s.NodeList = NewList(o.Nodes, o.grace())
+	s.NodeList = vote.NewList(o.Nodes, o.grace())
 	s.commonArgs = []string{MS(o.MaxTTL), strconv.FormatInt(o.Skew.Microseconds(), 10), MS(o.Retention), s.NodeList.Fingerprint}
 	for i, srv := range o.Nodes {
 		n, err := s.newNode(i, srv)
@@ -214,7 +214,7 @@ const ownArgs = 10
 func (s *Set) Back() <-chan struct{} { return s.back }
 
 // SpeakFor has all scripts called as by a proxy with another list. It is called before anything is asked.
-func (s *Set) SpeakFor(l NodeList) { s.commonArgs[3] = l.Fingerprint }
+func (s *Set) SpeakFor(l vote.NodeList) { s.commonArgs[3] = l.Fingerprint }
 
 // Command is the command that calls a script.
 func (s *Set) Command(sc *scripts.Script, k nodekeys.Keys, args ...string) []string {
@@ -229,18 +229,18 @@ func (s *Set) Command(sc *scripts.Script, k nodekeys.Keys, args ...string) []str
 }
 
 // Ask puts one question to all nodes.
-func (s *Set) Ask(q Question, j ScriptCall, enough func([]Vote) bool) *Round {
+func (s *Set) Ask(q Question, j ScriptCall, enough func([]vote.Vote) bool) *Round {
 	return s.AskEach(q, enough, func(int) *ScriptCall { return &j })
 }
 
 // Begin makes a round, for calls that are given to every node.
-func (s *Set) Begin(q Question, enough func([]Vote) bool) *Round {
+func (s *Set) Begin(q Question, enough func([]vote.Vote) bool) *Round {
 	s.rounds.asked.Add(1)
 	return newRound(len(s.Members), q, s.Opts.RoundLimit, s.Clock, enough)
 }
 
 // AskEach asks every node a question of its own, or none where that is nil.
-func (s *Set) AskEach(q Question, enough func([]Vote) bool, each func(node int) *ScriptCall) *Round {
+func (s *Set) AskEach(q Question, enough func([]vote.Vote) bool, each func(node int) *ScriptCall) *Round {
 	r := s.Begin(q, enough)
 	s.fanOut.Lock()
 	defer s.fanOut.Unlock()
@@ -249,7 +249,7 @@ func (s *Set) AskEach(q Question, enough func([]Vote) bool, each func(node int) 
 			j.Round = r
 			n.Push(*j)
 		} else {
-			r.deliver(i, Vote{Err: ErrNotAsked, Unsent: true})
+			r.deliver(i, vote.Vote{Err: ErrNotAsked, Unsent: true})
 		}
 	}
 	return r
@@ -298,11 +298,11 @@ func (s *Set) takeSlot(ctx context.Context) error {
 func (s *Set) ReleaseSlot() { <-s.semaphore }
 
 // QuorumError reports that the votes decide nothing.
-func (s *Set) QuorumError(op, name string, votes []Vote) *locks.QuorumError {
+func (s *Set) QuorumError(op, name string, votes []vote.Vote) *locks.QuorumError {
 	e := &locks.QuorumError{Op: op, Name: name, Nodes: len(s.Members), Need: s.Quorum}
 	for i, v := range votes {
 		switch {
-		case v.Kind != Silent:
+		case v.Kind != vote.Silent:
 			e.Got++
 		case v.Err == nil:
 			e.Failed = append(e.Failed, s.Members[i].Name(ErrTimeout))
@@ -315,3 +315,6 @@ func (s *Set) QuorumError(op, name string, votes []Vote) *locks.QuorumError {
 	}
 	return e
 }
+
+// Agree reports whether a quorum voted yes.
+func (s *Set) Agree(votes []vote.Vote) bool { return vote.CountKind(votes, vote.Yes) >= s.Quorum }

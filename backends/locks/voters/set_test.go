@@ -17,6 +17,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends"
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -70,7 +71,7 @@ func TestNode_WorkerPausesWhileTheServiceEnds(t *testing.T) {
 		}
 		n := s.Members[0]
 		n.Push(ScriptCall{
-			Args: s.Command(scripts.Release, s.RedisKeys(locks.Key{Name: "job"})), Parse: ParseRelease,
+			Args: s.Command(scripts.Release, s.RedisKeys(locks.Key{Name: "job"})), Parse: vote.ParseRelease,
 			Expires: s.Clock() + time.Minute, RetryUntilAcked: true,
 		})
 		time.Sleep(time.Second)
@@ -86,7 +87,7 @@ func TestNode_OneGoroutineStays(t *testing.T) {
 	h := newHandOver(t)
 	n := h.set.Members[0]
 	for range 100 {
-		h.vote(h.set.Ask(AskRead, ScriptCall{Args: h.set.Command(scripts.Read, h.keys), Parse: ParseDone, Expires: h.set.Clock() + time.Minute}, All))
+		h.vote(h.set.Ask(AskRead, ScriptCall{Args: h.set.Command(scripts.Read, h.keys), Parse: vote.ParseDone, Expires: h.set.Clock() + time.Minute}, All))
 		if idle := h.set.goroutines.Idle(); idle > 2 { // one may be about to see that another one stays
 			t.Fatalf("%d goroutines are idle", idle)
 		}
@@ -111,51 +112,26 @@ func TestParseIdentity(t *testing.T) {
 	}
 }
 
-// TestNodeSet_Names: which ways of naming the nodes give two proxies the same list.
-func TestNodeSet_Names(t *testing.T) {
-	tests := []struct {
-		name, a, b string
-		same       bool
-	}{
-		{"order", "h:1 h:2 h:3", "h:3 h:1 h:2", true},
-		{"credentials and options", "h:1 h:2", "redis://u:p@h:1?write_timeout=1s h:2", true},
-		{"another address", "h:1 h:2", "g:1 h:2", false},
-		{"another address of one id", "h:1?id=a h:2", "redis://g:1?id=a h:2", true},
-		{"another id of one address", "h:1?id=a h:2", "h:1?id=b h:2", false},
-		{"a database", "h:1 h:2", "h:1 redis://h:2/3", false},
-		{"sentinels of one master", "redis://s:1?master_set=m h:2", "redis://s:2?addr=s:3&master_set=m h:2", true},
-		{"masters of one name", "redis://s:1?master_set=m redis://s:2?master_set=m", "redis://s:1?master_set=m redis://s:3?master_set=m", false},
-		{"a node alone", "h:1", "localhost:1", true},
-		{"a node twice", "h:1 h:2", "h:1 h:1 h:2", false},
-	}
-	for _, tt := range tests {
-		a, b := NewList(servers(t, strings.Fields(tt.a)...), GraceSafe), NewList(servers(t, strings.Fields(tt.b)...), GraceSafe)
-		if (a.Fingerprint == b.Fingerprint) != tt.same {
-			t.Errorf("%s: %+v and %+v", tt.name, a, b)
-		}
-	}
-}
-
 // TestStats_QuarantinesAreCountedOnce: a quarantine counts once, even if the node cannot be reached for a while.
 func TestStats_QuarantinesAreCountedOnce(t *testing.T) {
 	s, err := New(Options{Nodes: servers(t, "127.0.0.1:1")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := func(left int64) Vote { return Vote{Code: Quarantined, wait: left} }
-	down := Vote{Err: ErrTimeout}
+	in := func(left int64) vote.Vote { return vote.Vote{Code: vote.Quarantined, Wait: left} }
+	down := vote.Vote{Err: ErrTimeout}
 	for _, tt := range []struct {
-		seen []Vote
+		seen []vote.Vote
 		want int64
 	}{
-		{[]Vote{in(9000), in(8000), down, in(7000), down, down, in(0), in(0)}, 1},
-		{[]Vote{{Kind: Yes}, in(9000)}, 2},
-		{[]Vote{in(8000), down, in(9000)}, 3},
-		{[]Vote{in(10000)}, 4},
-		{[]Vote{{Code: unregistered}, in(9000), down}, 5},
+		{[]vote.Vote{in(9000), in(8000), down, in(7000), down, down, in(0), in(0)}, 1},
+		{[]vote.Vote{{Kind: vote.Yes}, in(9000)}, 2},
+		{[]vote.Vote{in(8000), down, in(9000)}, 3},
+		{[]vote.Vote{in(10000)}, 4},
+		{[]vote.Vote{{Code: vote.NoRecord}, in(9000), down}, 5},
 	} {
 		for _, v := range tt.seen {
-			s.recordStatus([]Vote{v})
+			s.recordStatus([]vote.Vote{v})
 		}
 		if got := s.Members[0].meter.quarantines.Load(); got != tt.want {
 			t.Errorf("after %+v: %d, want %d", tt.seen, got, tt.want)
@@ -166,13 +142,13 @@ func TestStats_QuarantinesAreCountedOnce(t *testing.T) {
 // TestStatus_OfForgetfulNodes: what a node that forgot waits for, and that of a name in doubt no probe is told.
 func TestStatus_OfForgetfulNodes(t *testing.T) {
 	const maxTTL = 3600_000
-	in := func(ago, copyIn int64) Vote {
-		return Vote{Code: Quarantined, maxTTL: maxTTL, wait: maxTTL - ago, copyIn: copyIn}
+	in := func(ago, copyIn int64) vote.Vote {
+		return vote.Vote{Code: vote.Quarantined, MaxTTL: maxTTL, Wait: maxTTL - ago, CopyIn: copyIn}
 	}
 	for _, tt := range []struct {
 		name   string
 		nodes  []string
-		v      Vote
+		v      vote.Vote
 		state  locks.NodeState
 		copies bool
 		doubt  time.Duration
@@ -181,8 +157,8 @@ func TestStatus_OfForgetfulNodes(t *testing.T) {
 		{"an older proxy is there", []string{":1", ":2", ":3"}, in(60_000, -1), locks.NodeQuarantine, false, 0},
 		{"emptied a moment ago", []string{":1", ":2", ":3"}, in(1000, -1), locks.NodeQuarantine, true, 0},
 		{"of two", []string{":1", ":2"}, in(1000, 0), locks.NodeQuarantine, false, 0},
-		{"about a name", []string{":1", ":2", ":3"}, Vote{Code: InDoubt, wait: 1500}, locks.NodeUnknown, false, 1500 * time.Millisecond},
-		{"a probe", []string{":1", ":2", ":3"}, Vote{Kind: Yes, doubt: 1500}, locks.NodeVoting, false, 1500 * time.Millisecond},
+		{"about a name", []string{":1", ":2", ":3"}, vote.Vote{Code: vote.InDoubt, Wait: 1500}, locks.NodeUnknown, false, 1500 * time.Millisecond},
+		{"a probe", []string{":1", ":2", ":3"}, vote.Vote{Kind: vote.Yes, Doubt: 1500}, locks.NodeVoting, false, 1500 * time.Millisecond},
 	} {
 		s, err := New(Options{Nodes: servers(t, tt.nodes...)})
 		if err != nil {
@@ -209,7 +185,7 @@ func TestNode_OneRefusalIsNoState(t *testing.T) {
 	go func() { defer close(ended); s.Run(ctx) }()
 	votes := func() bool { return s.Nodes()[0].State == locks.NodeVoting }
 	within(t, "the node votes", votes)
-	s.Members[0].noteRefusal(&Vote{Err: &locks.RefusalError{Text: "OOM"}})
+	s.Members[0].noteRefusal(&vote.Vote{Err: &locks.RefusalError{Text: "OOM"}})
 	for last, end := s.recovery.probes.Load(), s.recovery.probes.Load()+3; last < end; last = s.recovery.probes.Load() {
 		within(t, "another look", func() bool { return s.recovery.probes.Load() > last })
 		if !votes() {

@@ -1,11 +1,9 @@
 package voters
 
 import (
-	"fmt"
 	"strconv"
 
-	"github.com/redis/rueidis"
-
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/scripts"
 )
 
@@ -18,29 +16,6 @@ func AcquireAll(each []ScriptCall, args ...string) ScriptCall {
 		own := each[i].own()
 		j.Args = append(append(j.Args, strconv.Itoa(len(own))), own...)
 	}
-	j.Parse = parseAcquireAll(len(each))
+	j.Parse = vote.ParseAcquireAll(len(each))
 	return j
-}
-
-// parseAcquireAll reads what acquireall answers about so many names.
-func parseAcquireAll(names int) Parse {
-	return func(m []rueidis.RedisMessage) (Vote, error) {
-		if len(m) != names+1 {
-			return Vote{}, fmt.Errorf("%d replies where %d were expected", len(m)-1, names)
-		}
-		v := Vote{Kind: Yes, Names: make([]Vote, names)}
-		for i := range v.Names {
-			reply, err := m[i+1].ToArray()
-			if err == nil {
-				v.Names[i], err = ParseAcquire(reply)
-			}
-			if err != nil {
-				return v, err
-			}
-			if kind := v.Names[i].Kind; v.Kind == Yes || v.Kind == Withheld {
-				v.Kind = kind
-			}
-		}
-		return v, nil
-	}
 }

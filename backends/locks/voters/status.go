@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 )
 
 func isRefusal(err error) bool {
@@ -18,25 +19,25 @@ func isRefusal(err error) bool {
 
 // noteRefusal counts a reply in which the node refuses a command of a script. From then on probes try every command
 // of the scripts, until the node does them all: the one write that other probes try may be one that it does.
-func (n *Node) noteRefusal(v *Vote) {
-	if v.refuses != nil || isRefusal(reason(v.Err)) {
+func (n *Node) noteRefusal(v *vote.Vote) {
+	if v.Refuses != nil || isRefusal(reason(v.Err)) {
 		n.refusals.Add(1)
 	}
 }
 
 // clearRefusals forgets the refusals, counted when the node was probed, if the probe's vote v is a yes. If the node
 // has refused something since, in v too, the count has changed and stays.
-func (n *Node) clearRefusals(counted int64, v *Vote) {
-	if v.Kind == Yes {
+func (n *Node) clearRefusals(counted int64, v *vote.Vote) {
+	if v.Kind == vote.Yes {
 		n.refusals.CompareAndSwap(counted, 0)
 	}
 }
 
 // addRefusals adds to the votes of a probe which nodes refused a repair.
-func addRefusals(votes, repairs []Vote) {
+func addRefusals(votes, repairs []vote.Vote) {
 	for i := range votes {
 		if votes[i].Code != 0 && isRefusal(repairs[i].Err) {
-			votes[i].refuses = repairs[i].Err
+			votes[i].Refuses = repairs[i].Err
 		}
 	}
 }
@@ -84,8 +85,8 @@ func (s *Set) logQuorumLocked() {
 }
 
 // noteEmptied logs once that all nodes have lost their memory. The caller has the turn.
-func (s *Set) noteEmptied(votes []Vote) {
-	all := s.knowsRecords() && !slices.ContainsFunc(votes, func(v Vote) bool { return v.Code != unregistered })
+func (s *Set) noteEmptied(votes []vote.Vote) {
+	all := s.knowsRecords() && !slices.ContainsFunc(votes, func(v vote.Vote) bool { return v.Code != vote.NoRecord })
 	if all && !s.recovery.emptied {
 		s.Opts.Log.Error("all lock nodes are empty: none votes before the leases that they may have granted are over, unless lockproxy init says that nobody counts on one")
 	}
@@ -93,7 +94,7 @@ func (s *Set) noteEmptied(votes []Vote) {
 }
 
 // recordStatus stores what a probe told and logs what changed.
-func (s *Set) recordStatus(votes []Vote) {
+func (s *Set) recordStatus(votes []vote.Vote) {
 	s.recovery.mu.Lock()
 	defer s.recovery.mu.Unlock()
 	unused := false
@@ -126,33 +127,33 @@ func (s *Set) recordStatus(votes []Vote) {
 const justForgot = 5 * time.Second
 
 // Status is what a vote tells of a node.
-func (s *Set) Status(i int, v *Vote) locks.NodeStatus {
+func (s *Set) Status(i int, v *vote.Vote) locks.NodeStatus {
 	n := s.Members[i]
 	n.mu.Lock()
 	barred := n.barred
 	n.mu.Unlock()
-	st := locks.NodeStatus{Address: n.Server.String(), Up: v.Kind != Silent || v.Code != 0, State: locks.NodeDown, Err: v.Err, Largest: v.Fence}
+	st := locks.NodeStatus{Address: n.Server.String(), Up: v.Kind != vote.Silent || v.Code != 0, State: locks.NodeDown, Err: v.Err, Largest: v.Fence}
 	switch {
 	case barred != nil:
 		st.State, st.Err = locks.NodeBarred, barred
-	case v.refuses != nil:
-		st.State, st.Err = locks.NodeRefusing, n.Name(v.refuses)
-	case v.Kind == Yes:
-		st.State, st.Doubt = locks.NodeVoting, millis(v.doubt)
-	case v.Code == unregistered && s.Opts.OnDemand:
+	case v.Refuses != nil:
+		st.State, st.Err = locks.NodeRefusing, n.Name(v.Refuses)
+	case v.Kind == vote.Yes:
+		st.State, st.Doubt = locks.NodeVoting, vote.Millis(v.Doubt)
+	case v.Code == vote.NoRecord && s.Opts.OnDemand:
 		st.State, st.Err = locks.NodeUnused, nil
-	case v.Code == unregistered:
+	case v.Code == vote.NoRecord:
 		st.State = locks.NodeNew
-	case v.Code == Quarantined:
-		st.State, st.Left = locks.NodeQuarantine, millis(v.wait)
-		st.Copies = s.mayCopy(v) || s.hasOthers() && millis(v.maxTTL-v.wait) < justForgot
-	case v.Code == InDoubt: // about one name; what it says of the others is for the next probe
-		st.State, st.Doubt = locks.NodeUnknown, millis(v.wait)
-	case v.Code == Floorless:
+	case v.Code == vote.Quarantined:
+		st.State, st.Left = locks.NodeQuarantine, vote.Millis(v.Wait)
+		st.Copies = s.mayCopy(v) || s.hasOthers() && vote.Millis(v.MaxTTL-v.Wait) < justForgot
+	case v.Code == vote.InDoubt: // about one name; what it says of the others is for the next probe
+		st.State, st.Doubt = locks.NodeUnknown, vote.Millis(v.Wait)
+	case v.Code == vote.Floorless:
 		st.State = locks.NodeFloorless
-	case v.Code == otherSet:
+	case v.Code == vote.OtherSet:
 		st.State = locks.NodeMismatch
-	case v.Code == Damaged:
+	case v.Code == vote.Damaged:
 		st.State = locks.NodeBarred
 	default:
 		st.Err = n.Name(OrTimeout(v.Err))

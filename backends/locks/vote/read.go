@@ -1,4 +1,4 @@
-package voters
+package vote
 
 import (
 	"cmp"
@@ -26,9 +26,9 @@ func ParseRead(m []rueidis.RedisMessage) (Vote, error) {
 	if err = cmp.Or(checkFenceOrNone(v.Fence), checkFenceOrNone(v.Read.LastFence), checkFenceOrNone(v.Read.Unlock.Fence)); err != nil {
 		return v, err
 	}
-	v.Rest, v.Read.Age, v.Read.Reinstated = millis(rest), millis(age), reinstated == 1
+	v.Rest, v.Read.Age, v.Read.Reinstated = Millis(rest), Millis(age), reinstated == 1
 	v.Read.Since = since == 1
-	v.Read.Readers, v.Read.ReaderRest = int(readers), millis(longest)
+	v.Read.Readers, v.Read.ReaderRest = int(readers), Millis(longest)
 	err = parseHolds(m[16:], v.Read)
 	return v, err
 }
@@ -51,7 +51,7 @@ func parseHolds(m []rueidis.RedisMessage, dst *Reading) error {
 		if err := cmp.Or(ReadText(m[0], &h.ID), ReadInts(m[1:], &age, &rest)); err != nil {
 			return err
 		}
-		h.Age, h.Rest = millis(age), millis(rest)
+		h.Age, h.Rest = Millis(age), Millis(rest)
 		dst.Holds = append(dst.Holds, h)
 	}
 	slices.SortFunc(dst.Holds, func(a, b NodeHold) int { return cmp.Or(cmp.Compare(a.Age, b.Age), cmp.Compare(a.ID, b.ID)) })
@@ -67,7 +67,7 @@ func ParseReaders(m []rueidis.RedisMessage) (Vote, error) {
 		if err := cmp.Or(ReadText(pair[0], &owner), ReadInts(pair[1:], &rest)); err != nil {
 			return v, err
 		}
-		v.ReadBy[owner] = millis(rest)
+		v.ReadBy[owner] = Millis(rest)
 	}
 	return v, nil
 }

@@ -1,4 +1,4 @@
-package voters
+package vote
 
 import (
 	"cmp"
@@ -84,10 +84,10 @@ func parseSet(m []rueidis.RedisMessage) (*NodeSet, error) {
 	return &n, cmp.Or(ReadInts(m, &n.Epoch), ReadText(m[1], &n.Now.Fingerprint), ReadText(m[2], &n.Now.Names), ReadText(m[3], &n.Next.Fingerprint), ReadText(m[4], &n.Next.Names))
 }
 
-// An otherSetError reports that a node is in another set of lock nodes than the proxy's.
-type otherSetError struct{ theirs, ours string }
+// An OtherSetError reports that a node is in another set of lock nodes than the proxy's.
+type OtherSetError struct{ Theirs, Ours string }
 
-func (e *otherSetError) Error() string {
+func (e *OtherSetError) Error() string {
 	return fmt.Sprintf("is one of other lock nodes (%s) than this proxy has (%s): give all proxies one list, with the same names or id=, and change it with lockproxy nodes",
-		strings.Join(strings.Fields(e.theirs), " "), e.ours)
+		strings.Join(strings.Fields(e.Theirs), " "), e.Ours)
 }

@@ -1,4 +1,4 @@
-package voters
+package vote
 
 import (
 	"cmp"
@@ -41,7 +41,7 @@ func ParseOpen(prefix string) Parse {
 			if err != nil {
 				return v, err
 			}
-			l.Rest = millis(rest)
+			l.Rest = Millis(rest)
 			if k, ok := nodekeys.Parse(prefix, key); ok {
 				l.Key = k
 				v.Page.Due = append(v.Page.Due, l)

@@ -1,0 +1,61 @@
+package vote
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/lockproxy/lockproxy/backends"
+)
+
+func TestRefusal(t *testing.T) {
+	tests := []struct{ msg, want string }{
+		{"MISCONF Redis is configured to save RDB snapshots", "MISCONF"},
+		{"OOM command not allowed when used memory > 'maxmemory'. script: ab, on @user_script:1.", "OOM"},
+		{"ERR Error running script (call to f_ab): @user_script:3: -READONLY You can't write against a read only replica.", "READONLY"},
+		{"NOAUTH HELLO must be called with the client already authenticated", "NOAUTH"},
+		{"ERR unknown command 'EVALSHA'", "ERR unknown command 'EVALSHA'"},
+	}
+	for _, tt := range tests {
+		if got := Refusal(tt.msg).Error(); got != tt.want {
+			t.Errorf("%q: %q, want %q", tt.msg, got, tt.want)
+		}
+	}
+}
+
+// TestNewList: which ways of naming the nodes give two proxies the same list.
+func TestNewList(t *testing.T) {
+	tests := []struct {
+		name, a, b string
+		same       bool
+	}{
+		{"order", "h:1 h:2 h:3", "h:3 h:1 h:2", true},
+		{"credentials and options", "h:1 h:2", "redis://u:p@h:1?write_timeout=1s h:2", true},
+		{"another address", "h:1 h:2", "g:1 h:2", false},
+		{"another address of one id", "h:1?id=a h:2", "redis://g:1?id=a h:2", true},
+		{"another id of one address", "h:1?id=a h:2", "h:1?id=b h:2", false},
+		{"a database", "h:1 h:2", "h:1 redis://h:2/3", false},
+		{"sentinels of one master", "redis://s:1?master_set=m h:2", "redis://s:2?addr=s:3&master_set=m h:2", true},
+		{"masters of one name", "redis://s:1?master_set=m redis://s:2?master_set=m", "redis://s:1?master_set=m redis://s:3?master_set=m", false},
+		{"a node alone", "h:1", "localhost:1", true},
+		{"a node twice", "h:1 h:2", "h:1 h:1 h:2", false},
+	}
+	for _, tt := range tests {
+		a, b := listOf(t, tt.a), listOf(t, tt.b)
+		if (a.Fingerprint == b.Fingerprint) != tt.same {
+			t.Errorf("%s: %+v and %+v", tt.name, a, b)
+		}
+	}
+}
+
+func listOf(t *testing.T, servers string) NodeList {
+	t.Helper()
+	var nodes []*backends.Server
+	for _, text := range strings.Fields(servers) {
+		n, err := backends.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes = append(nodes, n)
+	}
+	return NewList(nodes, "safe")
+}
