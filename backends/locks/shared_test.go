@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/memstore"
 )
 
 // reads is a LOCK of a reader.
@@ -132,6 +134,36 @@ func TestShared_WriterThatGivesUp(t *testing.T) {
 			t.Error(err)
 		}
 		lock(t, s, reads("r2", 20*time.Second))
+	})
+}
+
+// A leavingStore has a client leave before it has the answer to the question for which readers are kept out.
+type leavingStore struct {
+	*memstore.Store
+	leave context.CancelFunc
+}
+
+func (s *leavingStore) Acquire(ctx context.Context, a locks.Attempt) (locks.Decision, error) {
+	d, err := s.Store.Acquire(ctx, a)
+	if a.KeepOut > 0 {
+		s.leave()
+		return locks.Decision{}, ctx.Err()
+	}
+	return d, err
+}
+
+// TestShared_WriterThatLeavesAsItAsks keeps nobody out either, though nobody has heard that it would have.
+func TestShared_WriterThatLeavesAsItAsks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, leave := context.WithCancel(t.Context())
+		began := time.Now()
+		store := memstore.New(time.Minute, func() time.Duration { return time.Since(began) + time.Hour })
+		s := serve(t, &leavingStore{store, leave}, locks.Options{})
+		lock(t, s, reads("r1", 0))
+		if _, err := s.Lock(ctx, writes("w", 50*time.Second)); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		lock(t, s, reads("r2", 0))
 	})
 }
 

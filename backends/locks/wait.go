@@ -223,7 +223,7 @@ func (s *Service) waitInLine(ctx context.Context, w *waiter) (d Decision, err er
 			a.trigger = w.Trigger()
 			return a, nil
 		}
-		out.refused(&a, err, s.store.Now()-asked)
+		out.refused(err, s.store.Now()-asked)
 		if first {
 			s.queued(&r)
 		}

@@ -54,15 +54,14 @@ func (s *Service) linesOf(r *Attempt) (lines []Key) {
 // are free. They are kept out for a quarter of the time, since a name that is held for long would else stop those who want the others.
 // A writer that waits for readers of its name keeps out others all the time.
 type keepingOut struct {
-	any      bool // others are, or were, kept out
+	any      bool // others are, or were, kept out, or may be: no answer tells of all nodes
 	refusals int
 	round    time.Duration // how long the Store took to refuse it
 	length   time.Duration // of the last one; 0: there was none
 	notUntil time.Duration
 }
 
-func (o *keepingOut) refused(a *Decision, err error, round time.Duration) {
-	o.any = o.any || a.Why == Readers
+func (o *keepingOut) refused(err error, round time.Duration) {
 	if err == nil {
 		o.refusals++
 		o.round = round
@@ -75,6 +74,7 @@ func (o *keepingOut) next(r *Attempt, now, wait time.Duration) time.Duration {
 	case len(r.Others) == 0 && r.Reader != "":
 		return 0
 	case len(r.Others) == 0:
+		o.any = true
 		return min(KeepOutFor, wait)
 	case o.refusals < patience || now < o.notUntil:
 		return 0

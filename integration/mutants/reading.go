@@ -240,6 +240,13 @@ var Reading = []Mutant{
 		Edits:  []Edit{{"scripts/acquire.lua", "if ms > 0 and (not waits or whose == owner) then", "if ms > 0 then"}},
 	},
 	{
+		Name:   "intent-of-a-question-without-an-answer",
+		Breaks: "a writer that leaves while it asks lets readers in again, though it was not told that they are kept out",
+		Rare:   true,
+		Units:  Units{"backends/locks", "^TestShared_WriterThatLeavesAsItAsks$"},
+		Edits:  []Edit{{"backends/locks/waitall.go", "		o.any = true\n		return min(KeepOutFor, wait)", "		return min(KeepOutFor, wait)"}},
+	},
+	{
 		Name:   "yield-of-another",
 		Breaks: "only the writer whose intent it is lets readers in again",
 		Rare:   true,
