@@ -164,6 +164,24 @@ var verbScripts = []script{
 		{"b", "RENEW <job> 20s <owner>", ":<19000..19999>"},
 		{"b", "UNLOCK <job> <owner>", ":1"},
 	}},
+	{"a generated owner that was named is given back all the same", []step{
+		{"a", "LOCK <job> 30s", `*[:<f> $"<owner>" :<_> :1]`},
+		{"a", "UNLOCK <job> <owner>", ":1"},
+		{"a", "LOCK <job> 30s", `*[:<g> $"<next>" :<_> :1]`},
+		{"a", "UNLOCK <job> <owner>", ":1"}, // again
+		{"a", "RENEW <job> 20s", ":<19000..19999>"},
+		{"a", "UNLOCKALL 1 <job> <next>", ":1"},
+		{"a", "LOCK <job> 30s", `*[:<h> $"<last>" :<_> :1]`},
+		{"a", "UNLOCK <job>", ":1"},
+	}},
+	{"without OWNER after a loss that UNLOCK has told of", []step{
+		{"a", "LOCK <job> 200ms", `*[:<f> $"<owner>" :<_> :1]`},
+		{"b", "LOCK <job> 30s OWNER you WAIT 30s", `*[:<g> $"you" :<_> :1]`},
+		{"a", "UNLOCK <job>", "-NOTOWNER <...>"},
+		{"b", "UNLOCK <job> you", ":1"},
+		{"a", "LOCK <job> 30s", `*[:<h> $"<next>" :<_> :1]`},
+		{"a", "UNLOCK <job>", ":1"},
+	}},
 	{"without OWNER on another connection", []step{
 		{"a", "LOCK <job> 30s", `*[:<f> $"<owner>" :<_> :1]`},
 		{"b", "UNLOCK <job>", "-ERR <...>"},

@@ -2,7 +2,6 @@ package lockcmd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -124,8 +123,8 @@ func (c *Client) Unlock(ctx context.Context, args [][]byte) (reply Reply, err er
 	c.verbs.waits.giveUp(req.Key, req.Owner, req.Req)
 	left, err := c.verbs.opt.Locker.Unlock(ctx, req)
 	c.log(event{"UNLOCK", req.DB, req.Name, req.Owner, req.Fence, began, err}, "lock given back", slog.Int("holds", left))
-	if o.Owner == "" && (err == nil || errors.Is(err, locks.ErrLost)) {
-		c.implicit.Released(req.Key, req.Owner)
+	if err == nil && left == 0 || o.Owner == "" && locks.NotHeld(err) {
+		c.implicit.Released(req.Key, req.Owner, req.Shared)
 	}
 	if err != nil {
 		return reply, err

@@ -77,11 +77,11 @@ func (o *owners) Owns(k locks.Key, owner string) bool {
 	return slices.ContainsFunc(o.byName[k], func(l implicitLock) bool { return l.owner == owner })
 }
 
-// Released notes that a lock is no longer held.
-func (o *owners) Released(k locks.Key, owner string) {
+// Released notes that a lock, that of a reader if shared, is no longer held.
+func (o *owners) Released(k locks.Key, owner string, shared bool) {
 	ls := o.byName[k]
 	for i := range ls {
-		if ls[i].owner == owner {
+		if ls[i].owner == owner && ls[i].shared == shared {
 			ls[i].released = true
 		}
 	}

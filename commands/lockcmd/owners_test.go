@@ -26,9 +26,11 @@ func TestOwners(t *testing.T) {
 	check("no such fence", 0, 9, "", 0)
 	check("another database", 3, 0, "o3", 1)
 	check("a database without", 4, 0, "", 0)
-	o.Released(locks.Key{Name: "a"}, "o1")
+	o.Released(locks.Key{Name: "a"}, "o1", true)
+	check("that of a reader is another", 0, 0, "", 2)
+	o.Released(locks.Key{Name: "a"}, "o1", false)
 	check("the one still held", 0, 0, "o2", 1)
-	o.Released(locks.Key{Name: "a"}, "o2")
+	o.Released(locks.Key{Name: "a"}, "o2", false)
 	check("the one released last", 0, 0, "o2", 1)
 	check("a released one by its fence", 0, 1, "o1", 1)
 	o.Add(locks.Grant{Key: locks.Key{Name: "a"}, Owner: "o4", Fence: 4})
@@ -47,7 +49,7 @@ func TestOwners_Bounded(t *testing.T) {
 		name := "n" + string(rune('a'+i%26)) + strings.Repeat("x", i/26%7) + time.Duration(i).String()
 		o.Add(locks.Grant{Key: locks.Key{Name: name}, Owner: "o", Fence: int64(i + 1)})
 		if i%3 == 0 {
-			o.Released(locks.Key{Name: name}, "o")
+			o.Released(locks.Key{Name: name}, "o", false)
 		}
 		n := 0
 		for _, ls := range o.byName {

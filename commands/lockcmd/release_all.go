@@ -82,11 +82,11 @@ func (c *Client) UnlockAll(ctx context.Context, args [][]byte) (reply Reply, err
 		left[i], err = c.verbs.opt.Locker.UnlockAll(ctx, b.names, locks.UnlockRequest{Owner: b.owner, All: o.All, Req: o.Req, Shared: b.shared})
 		return err
 	})
-	for _, b := range all {
+	for i, b := range all {
 		c.logAll("UNLOCKALL", b, began, failed, "lock given back")
 		for _, k := range b.names {
-			if err := failed[k.Name]; o.Owner == "" && (err == nil || errors.Is(err, locks.ErrLost)) {
-				c.implicit.Released(k, b.owner)
+			if err := failed[k.Name]; err == nil && left[i] == 0 || o.Owner == "" && locks.NotHeld(err) {
+				c.implicit.Released(k, b.owner, b.shared)
 			}
 		}
 	}
