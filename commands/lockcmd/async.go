@@ -120,11 +120,11 @@ func (c *Client) lockAsync(ctx context.Context, a Lock, muted bool) {
 			stop()
 			cancel()
 			w.Answer, w.Err, w.AnsweredAt = d, err, time.Now()
-			c.verbs.waits.remove(k, w)
 			if a.BindsToSession {
 				c.sessionWaits.Add(-1)
 			}
 			c.granted(w)
+			c.verbs.waits.remove(k, w) // not before: giveUp waits until the client has been told
 			close(w.Done)
 		})
 	})

@@ -117,3 +117,40 @@ func TestAsync_ClientHasLeft(t *testing.T) {
 		}
 	})
 }
+
+// TestAsync_GivenUpAsItIsGranted: an UNLOCK that comes while the client is being told of its grant is answered behind that, so that
+// nobody is told of a grant that it has given back.
+func TestAsync_GivenUpAsItIsGranted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var order []string
+		var unlock func()
+		c, _, _ := asyncClients(t, 3, func(string, string) {
+			unlock()
+			time.Sleep(time.Second) // for all that the UNLOCK can do meanwhile
+			order = append(order, "told")
+		})
+		ctx := t.Context()
+		do := func(c *Client, line string) {
+			if reply, err := c.Do(ctx, (*Client).Unlock, words(line)); err != nil || string(reply.Bytes) != ":1\r\n" {
+				t.Errorf("%s: %q, %v", line, reply.Bytes, err)
+			}
+		}
+		unlock = func() {
+			go func() {
+				do(c[2], "UNLOCK job me REQ r")
+				order = append(order, "given back")
+			}()
+		}
+		for i, line := range []string{"LOCK job 30s OWNER first", "LOCK job 30s OWNER me REQ r WAIT 1m ASYNC"} {
+			if err := c[i].Lock(ctx, words(line), false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		do(c[0], "UNLOCK job first")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := strings.Join(order, ", "); got != "told, given back" {
+			t.Error(got)
+		}
+	})
+}
