@@ -233,10 +233,10 @@ func (s *Session) await(ctx context.Context, answered <-chan struct{}, most time
 	}
 }
 
-// Busy reports whether the client waits for replies, or for messages, or has locks with SESSION,
-// which would end with its connection while it works.
+// Busy reports whether the client waits for replies, for messages or for the grant of a LOCK with ASYNC, or has locks with
+// SESSION, which would end with its connection while it works.
 func (s *Session) Busy() bool {
-	return s.mode == onPassthrough || s.feed.Active() || s.replies.Pending() > 0 || s.locks.HasLocks()
+	return s.mode == onPassthrough || s.feed.Active() || s.replies.Pending() > 0 || s.locks.Waits() || s.locks.HasLocks()
 }
 
 // Refuse answers input that breaks the protocol, behind what was asked before.

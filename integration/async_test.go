@@ -210,6 +210,23 @@ func TestAsync_ManyOnOneConnection(t *testing.T) {
 	}
 }
 
+// TestAsync_IdleTimeout: a client that waits for its grant is not idle.
+func TestAsync_IdleTimeout(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, 1, "--idle-timeout", "2s")
+	holder, c := redistest.Open(t, r.addr()), redistest.Open3(t, r.addr())
+	wantGrant(t, holder.Do(t, "LOCK", "job", "30s", "OWNER", "first", "SESSION"))
+	wantQueued(t, c.Do(t, async("job", "me", "r")...), "first", 0)
+	time.Sleep(5 * time.Second)
+	holder.Do(t, "UNLOCK", "job", "first")
+	if push := c.Read(t); push.Kind != '>' || push.Elems[0].Text != "lock-granted" {
+		t.Errorf("push: %v", push)
+	}
+	if rest, closed := c.ReadUntilQuiet(redistest.ReplyTimeout); rest != "" || !closed {
+		t.Errorf("when it is told it got %q instead of the end", rest)
+	}
+}
+
 // TestAsync_Drain: a proxy that ends tells no grant, and leaves nothing behind.
 func TestAsync_Drain(t *testing.T) {
 	t.Parallel()

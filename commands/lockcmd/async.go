@@ -110,6 +110,7 @@ func (c *Client) lockAsync(ctx context.Context, a Lock, muted bool) {
 	w.Done = make(chan struct{})
 	w.Queue = w
 	k := waitKey{a.Key, a.Owner, a.Req}
+	c.waits.Add(1)
 	if a.BindsToSession {
 		c.sessionWaits.Add(1)
 	}
@@ -120,6 +121,7 @@ func (c *Client) lockAsync(ctx context.Context, a Lock, muted bool) {
 			stop()
 			cancel()
 			w.Answer, w.Err, w.AnsweredAt = d, err, time.Now()
+			c.waits.Add(-1)
 			if a.BindsToSession {
 				c.sessionWaits.Add(-1)
 			}

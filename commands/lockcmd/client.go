@@ -56,7 +56,8 @@ type Client struct {
 	sessions    sessions // its locks with SESSION; other goroutines use it, too
 	hostWatched bool     // the client's host is watched
 
-	sessionWaits atomic.Int32 // LOCKs with SESSION and ASYNC that wait
+	waits        atomic.Int32 // LOCKs with ASYNC that wait
+	sessionWaits atomic.Int32 // those of them with SESSION
 
 	admin          bool      // may see other clients' owners,
 	adminCheckedAt time.Time // when the upstream was asked

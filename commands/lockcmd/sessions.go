@@ -60,6 +60,9 @@ func (c *Client) AbandonLocks() { c.sessions.finish((*locks.Session).Abandon) }
 // HasLocks reports whether the client holds locks with SESSION. It is safe for concurrent use.
 func (c *Client) HasLocks() bool { return c.sessions.any() }
 
+// Waits reports whether a LOCK with ASYNC of the client waits. It is safe for concurrent use.
+func (c *Client) Waits() bool { return c.waits.Load() > 0 }
+
 func (c *Client) lockSession() *locks.Session {
 	return c.sessions.get(func() *locks.Session { return c.verbs.opt.Sessions.NewSession(c.lockLost) })
 }
