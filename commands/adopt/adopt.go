@@ -212,7 +212,7 @@ func (a *Adoption) accept(c *Call) error {
 		}
 		return nil
 	}
-	if refused := a.ruleOf(c).Allows(c.class); refused != nil {
+	if refused := a.ruleOf(c).AllowsCall(c.Call, c.class, time.Now()); refused != nil {
 		reason := TooStrict
 		if c.class == idiom.Unclear {
 			reason = NotClear

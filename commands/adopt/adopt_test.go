@@ -172,6 +172,8 @@ func TestDecide(t *testing.T) {
 		{0, "SET job:a me NX PX 1", "+OK"}, // for min-ttl
 		{0, "PTTL job:a", ":100"},
 		{0, "DEL job:a", `ADOPTREFUSED DEL job:a: FORCE-RELEASE does not compare the value; adopted by "job:*"`},
+		{0, "SET job:a you XX PXAT 1", `ADOPTREFUSED SET job:a: with these arguments it does not compare the value; adopted by "job:*"`},
+		{0, "SET job:a me XX PX 2000", "+OK"},
 		{0, "EVAL cad 1 job:a me", ":1"},
 		{0, "EVALSHA 0123 1 job:a me", "NOSCRIPT No matching script. Please use EVAL."},
 		{0, "EVAL cad 1 x me", "no lock"},

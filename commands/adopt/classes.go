@@ -26,9 +26,12 @@ type shape struct {
 }
 
 // classify returns the class of a call of a script. It is remembered for all calls of the same shape, whatever their
-// arguments, but Unclear only for these arguments: one of them may be the cause, such as a ttl that is no number.
-func (a *Adoption) classify(call *idiom.Call, as shape, words []string) verdict {
-	if v, known := a.classes.Get(as); known {
+// arguments, if it changes a lock in a way that the pattern allows. Any other class is remembered for these arguments alone:
+// with others the script may change the lock, of which rights and mode=both depend, or compare the value. So may one that is
+// Unclear, since a ttl is no number.
+func (a *Adoption) classify(call *idiom.Call, p *Pattern, as shape, words []string) verdict {
+	forAll := func(c idiom.Class) bool { return c != idiom.ReadOnly && p.As.Allows(c) }
+	if v, known := a.classes.Get(as); known && forAll(v.class) {
 		return v
 	}
 	hash := sha1.New()
@@ -42,11 +45,13 @@ func (a *Adoption) classify(call *idiom.Call, as shape, words []string) verdict 
 	}
 	rows, class := call.Accept(time.Now())
 	v := verdict{class: class, hash: rows.OnHash()}
-	if class != idiom.Unclear {
+	if forAll(class) {
 		a.classes.Add(as, v)
 		return v
 	}
-	v.why = rows.Why()
+	if class == idiom.Unclear {
+		v.why = rows.Why()
+	}
 	a.classes.Add(exact, v)
 	return v
 }

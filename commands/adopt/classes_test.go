@@ -1,6 +1,7 @@
 package adopt
 
 import (
+	"errors"
 	"strings"
 	"testing"
 )
@@ -15,6 +16,39 @@ func TestClassify_OddArguments(t *testing.T) {
 		args := [][]byte{[]byte("EVAL"), []byte(extend), []byte("1"), []byte("lock:a"), []byte("me"), []byte(ttl)}
 		if _, err := c.a.Call(c, args, Keys{[]int{3}, true}); (i == 0) != (err != nil) {
 			t.Errorf("%s: %v", ttl, err)
+		}
+	}
+}
+
+// TestClassify_ChosenByArguments: the class of a call that was made before does not count for one whose arguments make the
+// script do something else.
+func TestClassify_ChosenByArguments(t *testing.T) {
+	const chosen = `local v = redis.call('get', KEYS[1])
+if ARGV[1] == 'read' then return v end
+if ARGV[1] == 'take' then return redis.call('set', KEYS[1], ARGV[2], 'NX', 'PX', 9000) end
+if ARGV[1] == 'force' or v == ARGV[2] then return redis.call('del', KEYS[1]) end return 0`
+	const notCompared = `does not compare the value; adopted by "job:*"`
+	none := errors.New("NOPERM")
+	c := proxies(t, 1, "lock:*", "job:* as=strict")[0]
+	for _, step := range []struct {
+		key, args string
+		no        error
+		want      string
+	}{
+		{"lock:a", "read x", none, "$-1"},
+		{"job:a", "read x", none, "$-1"},
+		{"job:a", "force me", nil, "ADOPTREFUSED EVAL job:a: FORCE-RELEASE " + notCompared},
+		{"job:a", "take me", nil, "+OK"},
+		{"job:a", "compare you", nil, ":0"},
+		{"job:a", "force you", nil, "ADOPTREFUSED EVAL job:a: with these arguments it " + notCompared},
+		{"job:a", "compare me", none, "NOPERM"},
+		{"job:a", "compare me", nil, ":1"},
+		{"lock:a", "take me", nil, "+OK"},
+		{"lock:a", "force you", nil, ":1"},
+	} {
+		c.no = step.no
+		if got := c.do(append([]string{"EVAL", chosen, "1", step.key}, strings.Fields(step.args)...)...); got != step.want {
+			t.Errorf("%s %s: %s, want %s", step.key, step.args, got, step.want)
 		}
 	}
 }

@@ -129,9 +129,9 @@ func TestLogRefusal_RaisedText(t *testing.T) {
 	var out bytes.Buffer
 	p.a.opt.Log = slog.New(slog.NewTextHandler(&out, nil))
 	raises := func(v string) []string {
-		return []string{"EVAL", `if ARGV[1] == 'secret' then error(ARGV[1]) end return redis.call('get', KEYS[1])`, "1", "lock:a", v}
+		return []string{"EVAL", `if ARGV[1] == 'secret' then error(ARGV[1]) end ` + compareAndDelete, "1", "lock:a", v}
 	}
-	if got := p.do(raises("fine")...); got != "$-1" {
+	if got := p.do(raises("fine")...); got != ":0" {
 		t.Fatal(got)
 	}
 	if got := p.do(raises("secret")...); !strings.HasPrefix(got, "ADOPTREFUSED EVAL lock:a: ") || !strings.Contains(got, "secret") {

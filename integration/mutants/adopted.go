@@ -156,6 +156,13 @@ var adopted = []Mutant{
 		Edits:   []Edit{{"commands/adopt/idiom/rule.go", "\tif r.As >= Full {\n\t\treturn nil\n\t}\n", "\tif r.As >= Strict {\n\t\treturn nil\n\t}\n"}},
 	},
 	{
+		Name:   "adopted-class-of-other-arguments",
+		Breaks: "a script that read the lock before may take it with other arguments: in mode=both the lock nodes would not be asked",
+		Rare:   true,
+		Units:  Units{"commands/adopt", "^TestBoth$|^TestClassify_"},
+		Edits:  []Edit{{"commands/adopt/classes.go", "c != idiom.ReadOnly && p.As.Allows(c)", "c != idiom.Unclear && p.As.Allows(c)"}},
+	},
+	{
 		Name:   "adopted-reader-writes",
 		Breaks: "a thread that reads does not get the lock to write, even if nobody else reads: Redisson refuses it",
 		Rare:   true,

@@ -1,6 +1,9 @@
 package idiom
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // A Rule is what an operator allows of calls on a lock.
 type Rule struct {
@@ -19,6 +22,23 @@ func (r Rule) Allows(c Class) *Refusal {
 		return refusef("%s does not compare the value: set as=full", c)
 	case !r.As.Allows(c):
 		return refusef("%s does not compare the value", c)
+	}
+	return nil
+}
+
+// AllowsCall is Allows for a call whose class may have been found with other arguments: where only calls that compare the
+// value are allowed, it is tried on another's lock with its own. To replace that needs AllowsReplace.
+func (r Rule) AllowsCall(c *Call, class Class, now time.Time) *Refusal {
+	if refused := r.Allows(class); refused != nil || class == ReadOnly || r.As > Strict {
+		return refused
+	}
+	for _, s := range []State{{Kind: String}, {Kind: Hash, Count: 1}, {Kind: Sorted}, {Kind: ReadWrite, Count: 1}} {
+		s.Value = sampleOther
+		for _, s.Left = range []time.Duration{sampleLeft, Forever} {
+			if out, err := c.Run(s, now); err == nil && slices.Contains([]Do{Renew, Leave, Release}, out.Op.Do) {
+				return refusef("with these arguments it does not compare the value")
+			}
+		}
 	}
 	return nil
 }
