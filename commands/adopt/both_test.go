@@ -88,6 +88,7 @@ var bothScripts = map[string]string{
 	"oddly":    `local v = redis.call('get', KEYS[1]) if not v then return 0 end if #v == 3 then redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2]) else redis.call('pexpire', KEYS[1], ARGV[2]) end return 1`,
 	"keepLeft": `local left = redis.call('pttl', KEYS[1]) if left > 0 and redis.call('get', KEYS[1]) == ARGV[1] then redis.call('set', KEYS[1], ARGV[2], 'PX', left) return 1 end return 0`,
 	"readOr":   `if ARGV[1] == 'read' then return redis.call('get', KEYS[1]) end return redis.call('set', KEYS[1], ARGV[2], 'NX', 'PX', 5000)`,
+	"extendMe": `if redis.call('get', KEYS[1]) == 'me' then return redis.call('pexpire', KEYS[1], 9000) end return 0`,
 	"always":   `if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('del', KEYS[1]) end return 'OK'`,
 	"takeLeft": `if redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', 9000) then return 1 end return redis.call('pttl', KEYS[1])`,
 }
@@ -163,6 +164,7 @@ func TestBoth(t *testing.T) {
 		"a hash has an end":                     {"b EVAL enter 1 lock:a 5000 me > $-1", `b PERSIST lock:a > ADOPTREFUSED PERSIST lock:a: a hash that has no end: give it a ttl; adopted by "lock:*"`, "d PTTL lock:a > :5000", "o PTTL lock:a > :5000"},
 		"a sorted set has an end":               {"b EVAL takeSorted 1 lock:a me 5000 > :1", `b PERSIST lock:a > ADOPTREFUSED PERSIST lock:a: a sorted set without an end; adopted by "lock:*"`, "d PTTL lock:a > :5000", "o PTTL lock:a > :5000"},
 		"read and taken by one script":          {"b EVAL readOr 1 lock:a read me > $-1", "b EVAL readOr 1 lock:a take me > +OK", "o GET lock:a > $2 me"},
+		"its value stands in the script":        {"b SET lock:a me NX PX 2000 > +OK", "b EVAL extendMe 1 lock:a > :1", "o PTTL lock:a > :9000"},
 		"a command that is wrong":               {"b SET lock:a me NX PX x > -ERR value is not an integer or out of range", "o EXISTS lock:a > :0"},
 		"the upstream has another kind":         {"d EVAL enter 1 lock:a 5000 you > $-1", "b GET lock:a > -WRONGTYPE Operation against a key holding the wrong kind of value", "b SET lock:a me NX PX 5000 > $-1"},
 	} {

@@ -53,6 +53,28 @@ if ARGV[1] == 'force' or v == ARGV[2] then return redis.call('del', KEYS[1]) end
 	}
 }
 
+// TestClassify_ValueInText: a value that is written in the script is one to compare with; one that the script makes is refused, since
+// the call was served as a read.
+func TestClassify_ValueInText(t *testing.T) {
+	c := proxies(t, 1, "lock:*")[0]
+	eval := func(value string) string {
+		return c.do("EVAL", `if redis.call('get', KEYS[1]) == `+value+` then return redis.call('del', KEYS[1]) end return 0`, "1", "lock:a")
+	}
+	c.do("SET", "lock:a", "me", "NX", "PX", "9000")
+	c.no = errors.New("NOPERM")
+	if got := eval(`'me'`); got != "NOPERM" {
+		t.Error(got)
+	}
+	const refused = `ADOPTREFUSED EVAL lock:a: release of a lock whose value is neither an argument nor written in the script; adopted by "lock:*"`
+	if got := eval(`'m' .. 'e'`); got != refused {
+		t.Error(got)
+	}
+	c.no = nil
+	if got := eval(`'me'`); got != ":1" {
+		t.Error(got)
+	}
+}
+
 func TestClassify_SaysWhy(t *testing.T) {
 	c := proxies(t, 1, "lock:*")[0]
 	args := [][]byte{[]byte("EVAL"), []byte(`redis.call('del', KEYS[1]) return redis.call('incr', KEYS[2])`), []byte("2"), []byte("lock:a"), []byte("n")}

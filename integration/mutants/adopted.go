@@ -163,6 +163,13 @@ var adopted = []Mutant{
 		Edits:  []Edit{{"commands/adopt/classes.go", "c != idiom.ReadOnly && p.As.Allows(c)", "c != idiom.Unclear && p.As.Allows(c)"}},
 	},
 	{
+		Name:   "adopted-read-that-changes",
+		Breaks: "a call that is served as a read changes nothing: its client need not have the right to",
+		Rare:   true,
+		Units:  Units{"commands/adopt", "^TestClassify_"},
+		Edits:  []Edit{{"commands/adopt/idiom/call.go", "c.reads && op.Do != Nothing", "c.reads && op.Do == Take"}},
+	},
+	{
 		Name:   "adopted-reader-writes",
 		Breaks: "a thread that reads does not get the lock to write, even if nobody else reads: Redisson refuses it",
 		Rare:   true,

@@ -143,14 +143,15 @@ func (rows Rows) change() bool {
 	return slices.ContainsFunc(rows, func(r Row) bool { return r.Outcome.Op.Do != Nothing })
 }
 
-// accept tries every argument as the lock's own value, and takes the first that makes a difference.
+// accept tries every argument, and every string of the script, as the lock's own value, and takes the first that makes a difference.
 func (c *Call) accept(kind Kind, now time.Time) (Rows, Class) {
 	if kind == ReadWrite {
 		return c.acceptShares(now)
 	}
 	var first, best Rows
-	for i, mine := range slices.Concat(c.values, []string{"no argument"}) {
-		if slices.Contains(c.values[:min(i, len(c.values))], mine) {
+	tokens := append(c.tokens(), "no argument")
+	for i, mine := range tokens {
+		if slices.Contains(tokens[:i], mine) {
 			continue
 		}
 		rows := c.rows(kind, mine, now, first)

@@ -2,6 +2,7 @@ package idiom
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +14,8 @@ import (
 type Call struct {
 	key      string
 	values   []string // arguments that may be the value of the lock
+	texts    []string // strings of the script that may be its value
+	reads    bool     // a call that changes the lock is refused
 	proto    int
 	readOnly bool
 	adopted  func(key string) bool
@@ -26,6 +29,12 @@ type Call struct {
 
 // Speak makes the call answer as a server of that dialect does. Without it the dialect is the zero Dialect.
 func (c *Call) Speak(d Dialect) { c.dialect = d }
+
+// ReadsOnly has the call refused if it would change the lock: its class is ReadOnly, by which it is served.
+func (c *Call) ReadsOnly() { c.reads = true }
+
+// tokens are what may be the value of the caller's lock.
+func (c *Call) tokens() []string { return slices.Concat(c.values, c.texts) }
 
 // Key is the key of the lock.
 func (c *Call) Key() string { return c.key }
@@ -62,7 +71,7 @@ func (s *Script) CallFenced(keys, args []string, proto int, readOnly bool, adopt
 		return nil, s.refused
 	}
 	c := &Call{
-		values: args, proto: proto, readOnly: readOnly || s.noWrites, adopted: adopted, fenceOf: fenceOf,
+		values: args, texts: s.values, proto: proto, readOnly: readOnly || s.noWrites, adopted: adopted, fenceOf: fenceOf,
 		run: func(w *world) (lua.Reply, error) { return s.parsed.Run(w.dialect.lua(), keys, args, w.call) },
 	}
 	c.key = soleLock(adopted, keys, args)
@@ -109,6 +118,9 @@ func (c *Call) Run(state State, now time.Time) (Outcome, error) {
 	}
 	if err == nil && w.latch.key != "" {
 		op, err = c.latched(w, op, reply)
+	}
+	if err == nil && c.reads && op.Do != Nothing {
+		err = refusef("%s of a lock whose value is neither an argument nor written in the script", op.Do)
 	}
 	if err != nil {
 		return Outcome{}, err

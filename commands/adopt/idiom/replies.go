@@ -23,7 +23,7 @@ type possibleReply struct {
 // samples are states that a call is run over: two of each sort whose values, ends or counts are different, so that
 // replies which tell of these are found.
 func (c *Call) samples(kind Kind) (sorts [][]State) {
-	values := slices.Compact(slices.Sorted(slices.Values(c.values)))
+	values := slices.Compact(slices.Sorted(slices.Values(c.tokens())))
 	of := func(values []string, left []time.Duration, counts ...int) {
 		var sort []State
 		for _, v := range values {
