@@ -663,3 +663,22 @@ func TestFlights_AnswerWaitingAcquisitions(t *testing.T) {
 		})
 	}
 }
+
+// TestBurst_RenewalOfWhatIsGone: who extends a lock that an earlier answer of the burst has shown, and that was released since
+// through another proxy, is answered at once, by a newer answer.
+func TestBurst_RenewalOfWhatIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := proxies(t, 2, "lock:*")
+		p[0].do("SET", "lock:a", "me", "NX", "PX", "50000")
+		p[1].pipelines, p[1].burst = true, newBurst()
+		if got := p[1].do("GET", "lock:a"); got != "$2 me" {
+			t.Fatal(got)
+		}
+		p[0].do("DEL", "lock:a")
+		began := time.Now()
+		got := p[1].do("EVAL", simScripts["takeOrExtend"], "1", "lock:a", "me", "9000")
+		if took := time.Since(began); got != ":1" || took > 100*time.Millisecond {
+			t.Errorf("%s after %v", got, took)
+		}
+	})
+}

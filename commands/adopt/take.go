@@ -45,6 +45,9 @@ func (a *Adoption) foundInstead(ctx context.Context, on *basis, key locks.Key, o
 			return fl.after, fl.after.fence != 0, nil
 		}
 	}
+	if op.Do == idiom.Renew { // an earlier answer may be the one by which the grant was there
+		on.burst = newBurst()
+	}
 	is, err = a.read(ctx, on, key)
 	if err == nil && op.Do == idiom.Renew && is.owner == guessed.owner && is.fence == guessed.fence {
 		a.awaitEnd(ctx, is)
@@ -53,9 +56,11 @@ func (a *Adoption) foundInstead(ctx context.Context, on *basis, key locks.Key, o
 }
 
 // awaitEnd waits for the end of a grant that can no longer be renewed: its holder gives it up earlier than the nodes do, by
-// no more than their clocks may differ.
+// no more than their clocks may differ. One that has longer to live ended in another way.
 func (a *Adoption) awaitEnd(ctx context.Context, g guess) {
-	_ = locks.Sleep(ctx, min(time.Until(g.until), locks.Drift(a.opt.MaxTTL))) // where ctx has ended, the next question fails
+	if left := time.Until(g.until); left <= locks.Drift(a.opt.MaxTTL) {
+		_ = locks.Sleep(ctx, left) // where ctx has ended, the next question fails
+	}
 }
 
 // addressOf returns a client's address; empty: there is no client.
