@@ -53,7 +53,7 @@ if ARGV[1] == 'force' or v == ARGV[2] then return redis.call('del', KEYS[1]) end
 	}
 }
 
-// TestClassify_ValueInText: a value that is written in the script is one to compare with; one that the script makes is refused, since
+// TestClassify_ValueInText: a value that is written in the script, or sent as a key, is one to compare with; one that the script makes is refused, since
 // the call was served as a read.
 func TestClassify_ValueInText(t *testing.T) {
 	c := proxies(t, 1, "lock:*")[0]
@@ -70,6 +70,9 @@ func TestClassify_ValueInText(t *testing.T) {
 		t.Error(got)
 	}
 	c.no = nil
+	if got := c.do("EVAL", `if redis.call('get', KEYS[1]) == KEYS[2] then return redis.call('pexpire', KEYS[1], KEYS[3]) end return 0`, "3", "lock:a", "me", "7000"); got != ":1" {
+		t.Error(got)
+	}
 	if got := eval(`'me'`); got != ":1" {
 		t.Error(got)
 	}

@@ -14,7 +14,7 @@ import (
 type Call struct {
 	key      string
 	values   []string // arguments that may be the value of the lock
-	texts    []string // strings of the script that may be its value
+	others   []string // keys, and strings of the script, that may be its value as well
 	reads    bool     // a call that changes the lock is refused
 	proto    int
 	readOnly bool
@@ -34,7 +34,7 @@ func (c *Call) Speak(d Dialect) { c.dialect = d }
 func (c *Call) ReadsOnly() { c.reads = true }
 
 // tokens are what may be the value of the caller's lock.
-func (c *Call) tokens() []string { return slices.Concat(c.values, c.texts) }
+func (c *Call) tokens() []string { return slices.Concat(c.values, c.others) }
 
 // Key is the key of the lock.
 func (c *Call) Key() string { return c.key }
@@ -71,7 +71,7 @@ func (s *Script) CallFenced(keys, args []string, proto int, readOnly bool, adopt
 		return nil, s.refused
 	}
 	c := &Call{
-		values: args, texts: s.values, proto: proto, readOnly: readOnly || s.noWrites, adopted: adopted, fenceOf: fenceOf,
+		values: args, others: slices.Concat(keys, s.values), proto: proto, readOnly: readOnly || s.noWrites, adopted: adopted, fenceOf: fenceOf,
 		run: func(w *world) (lua.Reply, error) { return s.parsed.Run(w.dialect.lua(), keys, args, w.call) },
 	}
 	c.key = soleLock(adopted, keys, args)
