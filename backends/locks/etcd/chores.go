@@ -1,153 +1,13 @@
 package etcd
 
 import (
-	"container/heap"
 	"context"
 	"errors"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/chores"
 )
-
-const (
-	choreWorkers = 16
-	chorePause   = 500 * time.Millisecond // before one that failed is tried again
-	choreSleep   = time.Second            // the longest, since timers stand still while the machine sleeps
-)
-
-// A chore is a task for later, for which no caller waits.
-type chore struct {
-	at     time.Duration
-	until  time.Duration // it is given up
-	urgent bool          // Idle waits for it
-	do     func(context.Context) error
-}
-
-// chores are tasks with a time at which they are due. Their goroutines run while there are some.
-type chores struct {
-	mu      sync.Mutex
-	due     choreHeap
-	urgent  int // in due, or under way
-	running bool
-	closed  bool
-	wake    chan struct{} // holds one; made when the first chore comes
-}
-
-type choreHeap []*chore
-
-func (h choreHeap) Len() int           { return len(h) }
-func (h choreHeap) Less(i, j int) bool { return h[i].at < h[j].at }
-func (h choreHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *choreHeap) Push(x any)        { *h = append(*h, x.(*chore)) }
-func (h *choreHeap) Pop() any {
-	last := len(*h) - 1
-	c := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	return c
-}
-
-func (c *chores) idle() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.urgent == 0
-}
-
-func (c *chores) close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.closed = true
-}
-
-// later has a chore done.
-func (s *Store) later(x *chore) {
-	c := &s.chores
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return
-	}
-	if c.wake == nil {
-		c.wake = make(chan struct{}, 1)
-	}
-	if x.urgent {
-		c.urgent++
-	}
-	heap.Push(&c.due, x)
-	switch {
-	case !c.running:
-		c.running = true
-		s.group.Go(s.runChores)
-	case c.due[0] == x:
-		select {
-		case c.wake <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// runChores has chores done until there are none.
-func (s *Store) runChores() {
-	c := &s.chores
-	slots := make(chan struct{}, choreWorkers)
-	t := time.NewTimer(0)
-	defer t.Stop()
-	for {
-		x, wait := c.next(s.Now())
-		if x == nil && wait < 0 {
-			return
-		}
-		if x == nil {
-			t.Reset(min(wait, choreSleep))
-			select {
-			case <-t.C:
-			case <-c.wake:
-			case <-s.ctx.Done():
-				return
-			}
-			continue
-		}
-		select {
-		case slots <- struct{}{}:
-		case <-s.ctx.Done():
-			return
-		}
-		s.group.Go(func() {
-			defer func() { <-slots }()
-			s.doChore(x)
-		})
-	}
-}
-
-// next is a chore that is due, or how long it is until one will be; -1: there is none.
-func (c *chores) next(now time.Duration) (x *chore, wait time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.due) == 0 {
-		c.running = false
-		return nil, -1
-	}
-	if wait = c.due[0].at - now; wait > 0 {
-		return nil, wait
-	}
-	return heap.Pop(&c.due).(*chore), 0
-}
-
-func (s *Store) doChore(x *chore) {
-	err := x.do(s.ctx)
-	if now := s.Now(); err != nil && s.ctx.Err() == nil && now < x.until {
-		again := *x
-		again.at = now + chorePause
-		s.later(&again)
-	}
-	if x.urgent {
-		s.chores.mu.Lock()
-		s.chores.urgent--
-		s.chores.mu.Unlock()
-	}
-}
 
 // undoLater takes holds back.
 func (s *Store) undoLater(k locks.Key, ids ...string) { s.undoUnanswered(nil, undoing{k, ids}) }
@@ -177,8 +37,8 @@ func (s *Store) undoUnanswered(w *write, all ...undoing) {
 		return failed
 	}
 	now := s.Now()
-	s.later(&chore{at: now, until: now + s.opts.MaxTTL, urgent: true, do: undo})
-	s.later(&chore{at: now + 2*mostLimit, until: now + s.opts.MaxTTL, do: undo})
+	s.chores.Add(&chores.Chore{At: now, Until: now + s.opts.MaxTTL, Urgent: true, Do: undo})
+	s.chores.Add(&chores.Chore{At: now + 2*mostLimit, Until: now + s.opts.MaxTTL, Do: undo})
 }
 
 // mark has a write on a free name never done from now on. The mark stays for longer than the lease which that write needs.
@@ -197,7 +57,7 @@ func (s *Store) mark(ctx context.Context, w *write) error {
 
 // expireAt removes a hold when it has ended, unless it is renewed until then.
 func (s *Store) expireAt(k locks.Key, h liveHold) {
-	s.later(&chore{at: h.end, until: h.end + 2*mostLimit, do: func(ctx context.Context) error {
+	s.chores.Add(&chores.Chore{At: h.end, Until: h.end + 2*mostLimit, Do: func(ctx context.Context) error {
 		if !s.memory.hasEnded(k, h.ID, h.N) {
 			return nil
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/chores"
 )
 
 // A reader has a lock of its own, see locks.Key, and so a key of its own. The keys of all who read a name are one range. Who would have
@@ -226,7 +227,7 @@ func (v *view) of(owner string) bool { return v.rec != nil && string(v.rec.Owner
 // LetIn implements locks.Store.
 func (s *Store) LetIn(h locks.Holder) {
 	now := s.Now()
-	s.later(&chore{at: now, until: now + locks.KeepOutFor, do: func(ctx context.Context) error {
+	s.chores.Add(&chores.Chore{At: now, Until: now + locks.KeepOutFor, Do: func(ctx context.Context) error {
 		defer s.host.Lines.Wake(h.Whole())
 		limit, key := s.limit(0), s.keys().intent(h.Whole())
 		var found rangeResponse

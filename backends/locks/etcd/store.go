@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/chores"
 	"github.com/lockproxy/lockproxy/backends/locks/seats"
 	"github.com/lockproxy/lockproxy/backends/metrics"
 )
@@ -52,7 +53,7 @@ type Store struct {
 	seats  *seats.Book
 	leases leases
 	floor  floor
-	chores chores
+	chores *chores.List
 	busy   busy
 	stats  storeCounters
 	status statuses
@@ -78,7 +79,7 @@ func New(o Options) (*Store, error) {
 	if o.MaxTTL < time.Second {
 		return nil, errMaxTTL
 	}
-	s := &Store{opts: o, client: newClient(&o)}
+	s := &Store{opts: o, client: newClient(&o), chores: chores.New(locks.SinceStart)}
 	remembers := cmp.Or(o.Memory, 100_000)
 	s.memory = newMemory(remembers)
 	var err error
@@ -97,11 +98,11 @@ func New(o Options) (*Store, error) {
 func (s *Store) Attach(h *locks.Host) { s.host = h }
 
 // Idle implements locks.Store.
-func (s *Store) Idle() bool { return s.chores.idle() }
+func (s *Store) Idle() bool { return s.chores.Idle() }
 
 // Close implements locks.Store.
 func (s *Store) Close() error {
-	s.chores.close()
+	s.chores.Close()
 	s.cancel()
 	s.group.Wait()
 	s.client.close()
