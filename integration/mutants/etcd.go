@@ -35,14 +35,21 @@ var Etcd = []Mutant{
 		Breaks: "the floor of fences is checked by every change: where etcd was emptied, the one that is remembered is too low",
 		Rare:   true,
 		Units:  Units{"backends/locks/etcd", "^TestEmptied$"},
-		Edits:  []Edit{{"backends/locks/etcd/change.go", "t.Compare = append(t.Compare, modIs(s.keys().floor(), floorMod))", "_ = floorMod"}},
+		Edits:  []Edit{{"backends/locks/etcd/change.go", "t.Compare = append(t.Compare, floorIs...)", "_ = floorIs"}},
+	},
+	{
+		Name:   "etcd-floor-by-its-revision",
+		Breaks: "the floor is told by its value: the one of an emptied etcd may be of the same revision, and so may the key of a lock that another has now",
+		Rare:   true,
+		Units:  Units{"backends/locks/etcd", "^TestEmptied_SameRevisions$"},
+		Edits:  []Edit{{"backends/locks/etcd/leases.go", "modIs(key, f.mod), valueIs(key, f.value)", "modIs(key, f.mod)"}},
 	},
 	{
 		Name:   "etcd-all-revisions",
 		Breaks: "a fence is the floor and the revisions since: with those before, a floor that is made soon after may be below fences",
 		Rare:   true,
 		Units:  Units{"backends/locks/etcd", "^TestFence_"},
-		Edits:  []Edit{{"backends/locks/etcd/leases.go", "f.base, f.mod = value-mod, mod", "f.base, f.mod = value, mod"}},
+		Edits:  []Edit{{"backends/locks/etcd/leases.go", "f.base, f.mod, f.value = value-kv.Mod,", "f.base, f.mod, f.value = value,"}},
 	},
 	{
 		Name:   "etcd-renewal-is-missed",

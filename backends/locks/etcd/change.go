@@ -191,7 +191,7 @@ func (v *view) writtenBy(id string) bool {
 // transaction is a change as etcd is told, if the names are as was seen. A name that is free looks the same before and after somebody had
 // it, so a transaction on one is marked.
 func (s *Store) transaction(ctx context.Context, c *change, id string, limit time.Duration) (t txnRequest, err error) {
-	base, floorMod, err := s.getFloor(ctx, limit)
+	base, floorIs, err := s.getFloor(ctx, limit)
 	if err != nil {
 		return t, err
 	}
@@ -204,7 +204,7 @@ func (s *Store) transaction(ctx context.Context, c *change, id string, limit tim
 	if t.Failure = s.rangesOf(c); len(c.each) > 1 {
 		t.Compare = s.conditions(c)
 	}
-	t.Compare = append(t.Compare, modIs(s.keys().floor(), floorMod))
+	t.Compare = append(t.Compare, floorIs...)
 	if first.w.once = nil; len(c.each) > 1 || first.v.mod == 0 && first.w.rec != nil {
 		s.markOnce(first.w, &t)
 	}
@@ -277,10 +277,7 @@ func (s *Store) parts(q question) []part {
 	k := s.keys()
 	all := []part{
 		{rangeRequest{Key: k.lock(q.key)}, func(v *view, found *rangeResponse, at int64) error { return s.see(q.key, found.first(), at, v) }},
-		{rangeRequest{Key: k.floor()}, func(_ *view, found *rangeResponse, _ int64) error {
-			_, _, err := s.floor.learn(found.first())
-			return err
-		}},
+		{rangeRequest{Key: k.floor()}, func(_ *view, found *rangeResponse, _ int64) error { return s.floor.learn(found.first()) }},
 	}
 	if !q.beside { // what UNLOCK and sessions ask
 		all = append(all, part{rangeRequest{Key: k.released(q.key)}, func(v *view, found *rangeResponse, _ int64) (err error) {

@@ -32,13 +32,43 @@ func TestEmptied(t *testing.T) {
 			last = g.Fence
 			unlock(t, s, locks.UnlockRequest{Owner: "a"}, 0)
 		}
-		members[0].Kill()
-		if err := os.RemoveAll(filepath.Join(members[0].Dir, "data")); err != nil {
-			t.Fatal(err)
-		}
-		if err := members[0].Restart(); err != nil {
-			t.Fatal(err)
-		}
+		empty(t, members[0])
+	}
+}
+
+// empty has the only member of an etcd lose everything.
+func empty(t *testing.T, m *redistest.Etcd) {
+	t.Helper()
+	m.Kill()
+	if err := os.RemoveAll(filepath.Join(m.Dir, "data")); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Restart(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestEmptied_SameRevisions: an etcd that was emptied counts its revisions from one. What a proxy remembers of the revisions before decides nothing.
+func TestEmptied_SameRevisions(t *testing.T) {
+	t.Parallel()
+	members := redistest.StartEtcd(t, 1)
+	s, other := serve(t, newStore(t, members, "test")), serve(t, newStore(t, members, "test"))
+	before := lock(t, s, locks.LockRequest{Owner: "a"})
+	empty(t, members[0])
+	g := lock(t, other, locks.LockRequest{Owner: "b"})
+	if g.Fence <= before.Fence {
+		t.Errorf("fence %d after %d", g.Fence, before.Fence)
+	}
+	var held *locks.NotOwnerError
+	if left, err := s.Unlock(t.Context(), locks.UnlockRequest{Key: job, Owner: "a"}); !errors.As(err, &held) {
+		t.Errorf("UNLOCK of what etcd has lost: %d, %v", left, err)
+	}
+	if d := refused(t, s, "c"); d.Holder != "b" || d.Fence != g.Fence {
+		t.Errorf("refused with %+v, b has %d", d, g.Fence)
+	}
+	unlock(t, other, locks.UnlockRequest{Owner: "b"}, 0)
+	if next := lock(t, s, locks.LockRequest{Owner: "c"}); next.Fence <= g.Fence {
+		t.Errorf("fence %d after %d", next.Fence, g.Fence)
 	}
 }
 

@@ -92,11 +92,12 @@ func (l *leases) forget() {
 
 // A floor is what fences begin above. It is kept in etcd, and checked by every change: if etcd is emptied, or an operator
 // removes it, the next one is above all fences again, since it begins at the clock, and fences grow by the revisions since, which
-// are slower.
+// are slower. An etcd that was emptied counts revisions from one, so that another floor may be of the same revision: it is told by its value.
 type floor struct {
-	mu   sync.Mutex
-	base int64 // with a revision it makes a fence
-	mod  int64 // the revision that wrote it; 0: it is not known
+	mu    sync.Mutex
+	base  int64  // with a revision it makes a fence
+	mod   int64  // the revision that wrote it; 0: it is not known
+	value []byte // as it is in etcd
 }
 
 // floorMargin is by how much clocks may differ: of proxies, and of the Redis servers whose fences were used before.
@@ -104,57 +105,59 @@ const floorMargin = time.Minute
 
 var errFloor = errors.New("the fence floor in etcd is not a number")
 
-// getFloor reads the floor, and writes one if there is none.
-func (s *Store) getFloor(ctx context.Context, limit time.Duration) (base, mod int64, err error) {
-	f := &s.floor
-	f.mu.Lock()
-	base, mod = f.base, f.mod
-	f.mu.Unlock()
-	if mod != 0 {
-		return base, mod, nil
-	}
+// getFloor reads the floor, and writes one if there is none. A transaction is to have the condition that it is still there.
+func (s *Store) getFloor(ctx context.Context, limit time.Duration) (base int64, is []compare, err error) {
 	key := s.keys().floor()
-	fresh := time.Now().Add(floorMargin).UnixMicro()
-	var r txnResponse
-	if err := s.client.call(ctx, limit, "kv/txn", txnRequest{
-		Compare: []compare{modIs(key, 0)},
-		Success: []requestOp{{Put: &putRequest{Key: key, Value: strconv.AppendInt(nil, fresh, 10)}}},
-		Failure: []requestOp{{Range: &rangeRequest{Key: key}}},
-	}, &r); err != nil {
-		return 0, 0, err
+	for {
+		if base, is = s.floor.get(key); is != nil {
+			return base, is, nil
+		}
+		kv := &keyValue{Value: strconv.AppendInt(nil, time.Now().Add(floorMargin).UnixMicro(), 10)}
+		var r txnResponse
+		if err := s.client.call(ctx, limit, "kv/txn", txnRequest{
+			Compare: []compare{modIs(key, 0)},
+			Success: []requestOp{{Put: &putRequest{Key: key, Value: kv.Value}}},
+			Failure: []requestOp{{Range: &rangeRequest{Key: key}}},
+		}, &r); err != nil {
+			return 0, nil, err
+		}
+		if kv.Mod = r.Header.Revision; !r.Succeeded {
+			found, err := r.at(0)
+			if err != nil {
+				return 0, nil, err
+			}
+			kv = found.first()
+		}
+		if err := s.floor.learn(kv); err != nil {
+			return 0, nil, err
+		}
 	}
-	if r.Succeeded {
-		return f.set(fresh, r.Header.Revision), r.Header.Revision, nil
-	}
-	found, err := r.at(0)
-	if err != nil {
-		return 0, 0, err
-	}
-	if len(found.Kvs) == 0 {
-		return 0, 0, errFloor
-	}
-	return f.learn(found.first())
 }
 
-// set notes a floor, and which revision wrote it.
-func (f *floor) set(value, mod int64) (base int64) {
+// get is what makes a fence of a revision, and the conditions on which it does; nil: the floor is not known.
+func (f *floor) get(key []byte) (base int64, is []compare) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.base, f.mod = value-mod, mod
-	return f.base
+	if f.mod == 0 {
+		return 0, nil
+	}
+	return f.base, []compare{modIs(key, f.mod), valueIs(key, f.value)}
 }
 
 // learn notes the floor as it was read; nil: there is none.
-func (f *floor) learn(kv *keyValue) (base, mod int64, err error) {
+func (f *floor) learn(kv *keyValue) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if kv == nil {
-		f.set(0, 0)
-		return 0, 0, nil
+		f.mod = 0
+		return nil
 	}
 	value, err := strconv.ParseInt(strings.TrimSpace(string(kv.Value)), 10, 64)
 	if err != nil {
-		return 0, 0, errFloor
+		return errFloor
 	}
-	return f.set(value, kv.Mod), kv.Mod, nil
+	f.base, f.mod, f.value = value-kv.Mod, kv.Mod, kv.Value
+	return nil
 }
 
 func (s *Store) keys() keys { return keys{s.opts.Prefix} }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strconv"
 )
 
 // The messages of etcd's gateway, as far as they are used: its protobuf in JSON. Bytes are in base64, and whole numbers
@@ -53,22 +54,28 @@ type requestOp struct {
 	Txn    *txnRequest    `json:"request_txn,omitempty"`
 }
 
-// A compare holds if a key, or each of a range, was written last by this revision, or before it; 0: there is none.
+// A compare holds if a key, or each of a range, was written last by this revision, or before it; 0: there is none. Or it holds
+// if a key has this value.
 type compare struct {
 	Result string `json:"result"`
 	Target string `json:"target"`
 	Key    []byte `json:"key"`
 	End    []byte `json:"range_end,omitempty"`
-	Mod    int64  `json:"mod_revision,string"`
+	Mod    string `json:"mod_revision,omitempty"`
+	Value  []byte `json:"value,omitempty"`
 }
 
 func modIs(key []byte, revision int64) compare {
-	return compare{Result: "EQUAL", Target: "MOD", Key: key, Mod: revision}
+	return compare{Result: "EQUAL", Target: "MOD", Key: key, Mod: strconv.FormatInt(revision, 10)}
+}
+
+func valueIs(key, value []byte) compare {
+	return compare{Result: "EQUAL", Target: "VALUE", Key: key, Value: value}
 }
 
 // noneSince holds if no key from one to another was written behind this revision.
 func noneSince(from, to []byte, revision int64) compare {
-	return compare{Result: "LESS", Target: "MOD", Key: from, End: to, Mod: revision + 1}
+	return compare{Result: "LESS", Target: "MOD", Key: from, End: to, Mod: strconv.FormatInt(revision+1, 10)}
 }
 
 type txnRequest struct {
