@@ -45,6 +45,20 @@ var Etcd = []Mutant{
 		Edits:  []Edit{{"backends/locks/etcd/leases.go", "modIs(key, f.mod), valueIs(key, f.value)", "modIs(key, f.mod)"}},
 	},
 	{
+		Name:   "etcd-floor-as-it-was",
+		Breaks: "a proxy that starts raises the floor: Redis, or etcd before it was restored, may have told larger fences since",
+		Rare:   true,
+		Units:  Units{"backends/locks/etcd", "^TestFence_(MovedBack|Restored)$"},
+		Edits:  []Edit{{"backends/locks/etcd/leases.go", "f.mod != 0 && f.base+revision >= fresh.Add(-floorStep).UnixMicro()", "f.mod != 0"}},
+	},
+	{
+		Name:   "etcd-floor-raised-late",
+		Breaks: "a floor is raised under a lease, since it may be below fences when a member of etcd does that late",
+		Rare:   true,
+		Units:  Units{"backends/locks/etcd", "^TestFence_LateFloor$"},
+		Edits:  []Edit{{"backends/locks/etcd/leases.go", `, {Put: &putRequest{Key: s.keys().once("floor"), Value: []byte{}, Lease: lease}}`, ""}, {"backends/locks/etcd/leases.go", "lease, err := s.lease(ctx, limit, 0)", "_, err := s.lease(ctx, limit, 0)"}},
+	},
+	{
 		Name:   "etcd-all-revisions",
 		Breaks: "a fence is the floor and the revisions since: with those before, a floor that is made soon after may be below fences",
 		Rare:   true,

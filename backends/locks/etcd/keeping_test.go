@@ -2,9 +2,11 @@ package etcd_test
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -79,14 +81,7 @@ func TestFence_FromTheFloor(t *testing.T) {
 	member := redistest.StartEtcd(t, 1)[0]
 	call := func(what, body string, answer any) {
 		t.Helper()
-		resp, err := http.Post("http://"+member.Addr()+"/v3/kv/"+what, "application/json", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		if err := json.NewDecoder(resp.Body).Decode(answer); err != nil || resp.StatusCode != http.StatusOK {
-			t.Fatalf("%s: %v, %s", what, err, resp.Status)
-		}
+		ask(t, member, "kv/"+what, body, answer)
 	}
 	var answer struct {
 		Kvs []struct {
@@ -114,6 +109,91 @@ func TestFence_FromTheFloor(t *testing.T) {
 		last = g.Fence
 		unlock(t, s, locks.UnlockRequest{Owner: "a"}, 0)
 		call("deleterange", `{"key":"dGVzdC9mbG9vcg=="}`, &answer)
+	}
+}
+
+// ask asks a member of etcd.
+func ask(t *testing.T, m *redistest.Etcd, what, body string, answer any) {
+	t.Helper()
+	resp, err := http.Post("http://"+m.Addr()+"/v3/"+what, "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(answer); err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %v, %s", what, err, resp.Status)
+	}
+}
+
+// TestFence_MovedBack: a proxy that starts with an etcd which was used some time ago makes fences above all that were told since, and all proxies
+// go on from there.
+func TestFence_MovedBack(t *testing.T) {
+	t.Parallel()
+	members := redistest.StartEtcd(t, 1)
+	value := strconv.AppendInt(nil, time.Now().Add(-time.Hour).UnixMicro(), 10)
+	ask(t, members[0], "kv/put", `{"key":"dGVzdC9mbG9vcg==","value":"`+base64.StdEncoding.EncodeToString(value)+`"}`, &struct{}{}) // test/floor
+	told := time.Now().UnixMicro()                                                                                                 // by Redis
+	s := []*locks.Service{serve(t, newStore(t, members, "test")), serve(t, newStore(t, members, "test"))}
+	if _, err := s[1].Read(t.Context(), job); err != nil { // which shows it the floor as well
+		t.Fatal(err)
+	}
+	for i := range 4 {
+		g := lock(t, s[i%2], locks.LockRequest{Owner: "a"})
+		if g.Fence <= told {
+			t.Errorf("fence %d after %d", g.Fence, told)
+		}
+		told = g.Fence
+		unlock(t, s[1-i%2], locks.UnlockRequest{Owner: "a"}, 0)
+	}
+}
+
+// TestFence_LateFloor: a floor that a member of etcd writes when the proxy that sent it has long been told otherwise is not written.
+func TestFence_LateFloor(t *testing.T) {
+	t.Parallel()
+	member := redistest.StartEtcd(t, 1)[0]
+	l := &tap{member: member.Addr(), cut: true}
+	front := httptest.NewServer(l)
+	st, err := etcd.New(etcd.Options{Target: etcd.Target{Members: []string{strings.TrimPrefix(front.URL, "http://")}, Prefix: "test"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(front.Close) // after the Service has ended
+	if d, err := serve(t, st).Lock(t.Context(), locks.LockRequest{Key: job, Owner: "a", TTL: time.Second}); err == nil {
+		t.Fatalf("LOCK: %+v", d)
+	}
+	var granted struct{ Leases []struct{ ID string } }
+	eventually(t, "the leases have ended", func() bool {
+		granted.Leases = nil
+		ask(t, member, "lease/leases", "{}", &granted)
+		return len(granted.Leases) == 0
+	})
+	if said := l.do(t, l.taken()); !strings.Contains(said, "lease not found") {
+		t.Errorf("a late floor: %s", said)
+	}
+}
+
+// TestFence_Restored: proxies that start with an etcd which was restored from a backup make fences above those that were told since the backup.
+func TestFence_Restored(t *testing.T) {
+	t.Parallel()
+	members := redistest.StartEtcd(t, 1)
+	data, backup := filepath.Join(members[0].Dir, "data"), filepath.Join(t.TempDir(), "backup")
+	s := serve(t, newStore(t, members, "test"))
+	last := lock(t, s, locks.LockRequest{Key: locks.Key{Name: "first"}, Owner: "a"}).Fence
+	members[0].Kill()
+	if err := errors.Join(os.CopyFS(backup, os.DirFS(data)), members[0].Restart()); err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		last = lock(t, s, locks.LockRequest{Owner: "a"}).Fence
+		unlock(t, s, locks.UnlockRequest{Owner: "a"}, 0)
+	}
+	members[0].Kill()
+	if err := errors.Join(os.RemoveAll(data), os.Rename(backup, data), members[0].Restart()); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(3 * time.Second) // an etcd is not restored sooner after the start of a proxy
+	if g := lock(t, serve(t, newStore(t, members, "test")), locks.LockRequest{Owner: "a"}); g.Fence <= last {
+		t.Errorf("fence %d after %d", g.Fence, last)
 	}
 }
 

@@ -98,25 +98,35 @@ type floor struct {
 	base  int64  // with a revision it makes a fence
 	mod   int64  // the revision that wrote it; 0: it is not known
 	value []byte // as it is in etcd
+	high  bool   // it was high enough when this proxy first used it
 }
 
-// floorMargin is by how much clocks may differ: of proxies, and of the Redis servers whose fences were used before.
-const floorMargin = time.Minute
+const (
+	floorMargin = time.Minute     // by how much clocks may differ: of proxies, and of the Redis servers whose fences were used before
+	floorStep   = 2 * time.Second // a floor is not raised by less: in the seconds in which that may be done late, there are fewer revisions
+)
 
 var errFloor = errors.New("the fence floor in etcd is not a number")
 
-// getFloor reads the floor, and writes one if there is none. A transaction is to have the condition that it is still there.
+// getFloor reads the floor, and writes one if there is none. A transaction is to have the condition that it is still there. The floor that a proxy
+// finds when it starts is raised: larger fences may have been told since by Redis, or by this etcd before it was restored from a backup. That is
+// under a lease of some seconds, after which etcd refuses to do it.
 func (s *Store) getFloor(ctx context.Context, limit time.Duration) (base int64, is []compare, err error) {
 	key := s.keys().floor()
-	for {
+	for mod := int64(0); ; {
 		if base, is = s.floor.get(key); is != nil {
 			return base, is, nil
 		}
-		kv := &keyValue{Value: strconv.AppendInt(nil, time.Now().Add(floorMargin).UnixMicro(), 10)}
+		lease, err := s.lease(ctx, limit, 0)
+		if err != nil {
+			return 0, nil, err
+		}
+		fresh := time.Now().Add(floorMargin)
+		kv := &keyValue{Value: strconv.AppendInt(nil, fresh.UnixMicro(), 10)}
 		var r txnResponse
 		if err := s.client.call(ctx, limit, "kv/txn", txnRequest{
-			Compare: []compare{modIs(key, 0)},
-			Success: []requestOp{{Put: &putRequest{Key: key, Value: kv.Value}}},
+			Compare: []compare{modIs(key, mod)},
+			Success: []requestOp{{Put: &putRequest{Key: key, Value: kv.Value}}, {Put: &putRequest{Key: s.keys().once("floor"), Value: []byte{}, Lease: lease}}},
 			Failure: []requestOp{{Range: &rangeRequest{Key: key}}},
 		}, &r); err != nil {
 			return 0, nil, err
@@ -131,14 +141,23 @@ func (s *Store) getFloor(ctx context.Context, limit time.Duration) (base int64, 
 		if err := s.floor.learn(kv); err != nil {
 			return 0, nil, err
 		}
+		mod = s.floor.compareTo(fresh, r.Header.Revision)
 	}
 }
 
-// get is what makes a fence of a revision, and the conditions on which it does; nil: the floor is not known.
+// compareTo notes whether fences have come as far as this floor would be. It returns the revision that wrote the present one; 0: there is none.
+func (f *floor) compareTo(fresh time.Time, revision int64) (mod int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.high = f.high || f.mod != 0 && f.base+revision >= fresh.Add(-floorStep).UnixMicro()
+	return f.mod
+}
+
+// get is what makes a fence of a revision, and the conditions on which it does; nil: the floor is not known, or to be raised.
 func (f *floor) get(key []byte) (base int64, is []compare) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.mod == 0 {
+	if f.mod == 0 || !f.high {
 		return 0, nil
 	}
 	return f.base, []compare{modIs(key, f.mod), valueIs(key, f.value)}
