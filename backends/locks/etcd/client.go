@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -41,10 +40,8 @@ type client struct {
 
 	yes, no []atomic.Int64 // answers and failures, by member
 
-	auth struct {
-		sync.Mutex
-		token string
-	}
+	token  atomic.Value    // a string: the last one that the user got
+	logins []chan struct{} // by member: whoever has it logs in there
 }
 
 func newClient(o *Options) *client {
@@ -69,6 +66,9 @@ func newClient(o *Options) *client {
 		c.scheme = "https"
 	}
 	c.yes, c.no = make([]atomic.Int64, len(o.Members)), make([]atomic.Int64, len(o.Members))
+	for range o.Members {
+		c.logins = append(c.logins, make(chan struct{}, 1))
+	}
 	return c
 }
 
@@ -153,18 +153,22 @@ func named(err error, op, name string) error {
 	return err
 }
 
-// try asks one member once, twice if the first time it wanted a new token.
+// mostTokens are tried at a member: another request may have got one elsewhere, which the member does not know yet.
+const mostTokens = 3
+
+// try asks one member once, again if it wants another token.
 func (c *client) try(ctx context.Context, i int, path string, body []byte, answer any) error {
-	for again := false; ; again = true {
-		token, err := c.token(ctx, i, again)
+	old := ""
+	for n := 1; ; n++ {
+		token, err := c.login(ctx, i, old)
 		if err != nil {
 			return err
 		}
 		err = c.post(ctx, i, path, token, body, answer)
-		if r := (*refusal)(nil); errors.As(err, &r) && !again && c.target.User != "" && isAuth(r) {
-			continue
+		if r := (*refusal)(nil); token == "" || n == mostTokens || !errors.As(err, &r) || !isAuth(r) {
+			return err
 		}
-		return err
+		old = token
 	}
 }
 
@@ -173,15 +177,28 @@ func isAuth(r *refusal) bool {
 	return r.code == codeUnauthenticated || r.code == codeInvalidArgument && strings.Contains(r.text, "auth")
 }
 
-// token is that of the user; empty without one.
-func (c *client) token(ctx context.Context, i int, renew bool) (string, error) {
+// login is a token of the user, another one than old; empty without a user. Of many who want one at once, one logs in: that costs etcd some 60 ms
+// of its CPU, and a hundred at once may cost it its leader.
+func (c *client) login(ctx context.Context, i int, old string) (string, error) {
 	if c.target.User == "" {
 		return "", nil
 	}
-	c.auth.Lock()
-	token := c.auth.token
-	c.auth.Unlock()
-	if token != "" && !renew {
+	known := func() string {
+		token, _ := c.token.Load().(string)
+		return token
+	}
+	if token := known(); token != old {
+		return token, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	select {
+	case c.logins[i] <- struct{}{}:
+		defer func() { <-c.logins[i] }()
+	case <-ctx.Done():
+		return "", errTimeout
+	}
+	if token := known(); token != old {
 		return token, nil
 	}
 	body, err := json.Marshal(authRequest{c.target.User, c.target.Password})
@@ -192,9 +209,7 @@ func (c *client) token(ctx context.Context, i int, renew bool) (string, error) {
 	if err := c.post(ctx, i, "auth/authenticate", "", body, &a); err != nil {
 		return "", err
 	}
-	c.auth.Lock()
-	c.auth.token = a.Token
-	c.auth.Unlock()
+	c.token.Store(a.Token)
 	return a.Token, nil
 }
 

@@ -1,16 +1,19 @@
 package etcd_test
 
 import (
-	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -298,18 +301,7 @@ func TestFoster(t *testing.T) {
 func TestUsers(t *testing.T) {
 	t.Parallel()
 	members := redistest.StartEtcd(t, 1, "--auth-token-ttl", "1")
-	for _, call := range [][2]string{
-		{"auth/user/add", `{"name":"root","password":"rootsecret"}`}, {"auth/role/add", `{"name":"root"}`}, {"auth/user/grant", `{"user":"root","role":"root"}`},
-		{"auth/role/add", `{"name":"locks"}`}, {"auth/user/add", `{"name":"proxy","password":"p@ss:secret"}`}, {"auth/user/add", `{"name":"other","password":"x"}`},
-		{"auth/role/grant", `{"name":"locks","perm":{"permType":"READWRITE","key":"dGVzdC8=","range_end":"dGVzdDA="}}`}, // test/ to test0
-		{"auth/user/grant", `{"user":"proxy","role":"locks"}`}, {"auth/enable", `{}`},
-	} {
-		resp, err := http.Post("http://"+members[0].Addr()+"/v3/"+call[0], "application/json", bytes.NewReader([]byte(call[1])))
-		if err != nil || resp.StatusCode != http.StatusOK {
-			t.Fatalf("%s: %v, %v", call[0], resp, err)
-		}
-		resp.Body.Close()
-	}
+	enableUsers(t, members[0])
 	user := func(credentials string) *locks.Service {
 		target, err := etcd.Parse("etcd://" + credentials + "@" + members[0].Addr() + "/test")
 		if err != nil {
@@ -332,5 +324,60 @@ func TestUsers(t *testing.T) {
 		if few := (*locks.QuorumError)(nil); !errors.As(err, &few) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v", credentials, err)
 		}
+	}
+}
+
+// enableUsers gives etcd the user proxy, who may use keys of test, and other, who may not.
+func enableUsers(t *testing.T, m *redistest.Etcd) {
+	t.Helper()
+	for _, call := range [][2]string{
+		{"auth/user/add", `{"name":"root","password":"rootsecret"}`}, {"auth/role/add", `{"name":"root"}`}, {"auth/user/grant", `{"user":"root","role":"root"}`},
+		{"auth/role/add", `{"name":"locks"}`}, {"auth/user/add", `{"name":"proxy","password":"p@ss:secret"}`}, {"auth/user/add", `{"name":"other","password":"x"}`},
+		{"auth/role/grant", `{"name":"locks","perm":{"permType":"READWRITE","key":"dGVzdC8=","range_end":"dGVzdDA="}}`}, // test/ to test0
+		{"auth/user/grant", `{"user":"proxy","role":"locks"}`}, {"auth/enable", `{}`},
+	} {
+		ask(t, m, call[0], call[1], &struct{}{})
+	}
+}
+
+// TestUsers_OneLogsIn: where a token has become too old, many LOCKs at once do not each log in, which etcd could not bear.
+func TestUsers_OneLogsIn(t *testing.T) {
+	t.Parallel()
+	member := redistest.StartEtcd(t, 1, "--auth-token-ttl", "1")[0]
+	enableUsers(t, member)
+	var logins atomic.Int64
+	pass := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: member.Addr()})
+	pass.FlushInterval = -1
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/auth/authenticate") {
+			logins.Add(1)
+		}
+		pass.ServeHTTP(w, r)
+	}))
+	target, err := etcd.Parse("etcd://proxy:p%40ss%3Asecret@" + strings.TrimPrefix(front.URL, "http://") + "/test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := etcd.New(etcd.Options{Target: target, NodeTimeout: 10 * time.Second, MaxTTL: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(front.Close) // after the Service has ended
+	s := serve(t, st)
+	lock(t, s, locks.LockRequest{Owner: "a", TTL: time.Hour}) // there is a lease of etcd for all
+	time.Sleep(3 * time.Second) // the token is too old
+	before := logins.Load()
+	var all sync.WaitGroup
+	for i := range 100 {
+		all.Go(func() {
+			k := locks.Key{Name: strconv.Itoa(i)}
+			if d, err := s.Lock(t.Context(), locks.LockRequest{Key: k, Owner: "a", TTL: time.Hour}); err != nil || !d.Granted {
+				t.Errorf("LOCK: %+v, %v", d, err)
+			}
+		})
+	}
+	all.Wait()
+	if n := logins.Load() - before; n > 30 {
+		t.Errorf("%d logins for 100 LOCKs", n)
 	}
 }

@@ -148,7 +148,7 @@ func (c *client) watch(ctx context.Context, member int, w watchCreate) (*stream,
 	}
 	within, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	token, err := c.token(within, member, false)
+	token, err := c.login(within, member, "")
 	if err != nil {
 		return nil, err
 	}
@@ -156,8 +156,8 @@ func (c *client) watch(ctx context.Context, member int, w watchCreate) (*stream,
 	late := context.AfterFunc(within, abort)
 	resp, err := c.send(ctx, member, "watch", token, body)
 	if err != nil {
-		if r := (*refusal)(nil); errors.As(err, &r) && isAuth(r) && c.target.User != "" {
-			_, err = c.token(within, member, true) // for the next time
+		if r := (*refusal)(nil); errors.As(err, &r) && isAuth(r) && token != "" {
+			_, err = c.login(within, member, token) // for the next time
 		}
 		abort()
 		return nil, errors.Join(errors.New("watching"), err)
