@@ -87,6 +87,20 @@ var Etcd = []Mutant{
 		Edits:  []Edit{{"backends/locks/etcd/release.go", "case v.resent && slices", "case false && slices"}},
 	},
 	{
+		Name:   "etcd-two-forced",
+		Breaks: "a FORCE that is asked again takes nothing from who was granted the name since it was done",
+		Rare:   true,
+		Units:  Units{"backends/locks/etcd", "^TestLostAnswers_Force$"},
+		Edits:  []Edit{{"backends/locks/etcd/inspect.go", "v.resent && (len(v.holds) == 0 || v.fence != was.Fence)", "v.resent && len(v.holds) == 0"}},
+	},
+	{
+		Name:   "etcd-one-lock-two-holds",
+		Breaks: "a LOCK that was done and is asked again is one hold, also where others have changed the grant since",
+		Rare:   true,
+		Units:  Units{"backends/locks/etcd", "^TestLostAnswers_ChangedSince$"},
+		Edits:  []Edit{{"backends/locks/etcd/acquire.go", "tag: a.tag, hold: a.id,", "tag: a.tag,"}},
+	},
+	{
 		Name:   "etcd-request-unguarded",
 		Breaks: "what became of a request is part of what a change is decided from: else a late LOCK takes what its UNLOCK gave back",
 		Rare:   true,

@@ -75,7 +75,7 @@ func (s *Store) newAcquisition(r *locks.Attempt) (*acquisition, question) {
 	if r.Req != "" {
 		a.tag = tagOf(locks.Holder{Key: r.Key, Owner: r.Owner}, r.Req)
 	}
-	return a, question{op: "LOCK", key: r.Key, owner: r.Owner, tag: a.tag, ttl: r.TTL, beside: true, seats: r.Permits > 0}
+	return a, question{op: "LOCK", key: r.Key, owner: r.Owner, tag: a.tag, hold: a.id, ttl: r.TTL, beside: true, seats: r.Permits > 0}
 }
 
 // decide is what an acquisition writes.

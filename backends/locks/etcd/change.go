@@ -25,6 +25,7 @@ type question struct {
 	key   locks.Key
 	owner string
 	tag   string        // of its request; empty: it has none
+	hold  string        // the one that a LOCK takes; empty: it is something else
 	ttl   time.Duration // of the lease; bounds how long it may take
 
 	beside bool // it sees who has the name in the other way, to read it or for itself
@@ -51,11 +52,10 @@ type write struct {
 
 // A done is a change that was made.
 type done struct {
-	began    time.Duration // before it was sent
-	now      time.Duration // when that was known
-	revision int64
-	resent   bool // it may have been sent more than once, so that one may be on its way still
-	view     *view
+	began  time.Duration // before it was sent
+	now    time.Duration // when that was known
+	resent bool          // it may have been sent more than once, so that one may be on its way still
+	view   *view
 }
 
 // limit is how long a change may take.
@@ -68,8 +68,7 @@ type changing struct {
 	q    question
 	v    *view
 	w    *write
-	hold string // the one that the change takes; empty: it takes none, or is of one name
-	done done   // if it was made
+	done done // if it was made
 }
 
 // A change is of one name, or of several in one step.
@@ -144,7 +143,13 @@ func (s *Store) make(ctx context.Context, c *change) (made bool, err error) {
 				s.changed(x, revision)
 			}
 			return true, nil
-		case err == nil && d.resent && !c.all(func(x *changing) bool { return !x.v.has(x.hold) }):
+		case err == nil && d.resent && c.all(func(x *changing) bool { return x.v.isLive(x.q.hold) }): // others have changed it since
+			for _, x := range c.each {
+				x.done = d
+				x.done.now, x.done.view = x.v.now, x.v
+			}
+			return true, nil
+		case err == nil && d.resent && !c.all(func(x *changing) bool { return !x.v.has(x.q.hold) }):
 			err = &locks.QuorumError{Nodes: len(s.opts.Members), Need: s.need(), Failed: []error{errUnsure}}
 		case errors.Is(err, errNoLease):
 			s.leases.forget()
@@ -169,7 +174,7 @@ func (c *change) all(is func(*changing) bool) bool {
 // changed notes a change that was made.
 func (s *Store) changed(x *changing, revision int64) {
 	d, w := &x.done, x.w
-	d.now, d.revision = s.Now(), revision
+	d.now = s.Now()
 	d.view = &view{now: d.now, sure: true, mod: revision}
 	s.memory.learn(x.q.key, w.rec, revision, revision, &writing{began: d.began, ids: w.moved}, d.view)
 	for _, k := range w.ended {

@@ -247,6 +247,9 @@ func (s *Store) force(ctx context.Context, k locks.Key, fence int64) (was locks.
 	defer s.host.Lines.Wake(k.Whole())
 	defer s.busy.begin(k)()
 	_, err = s.change(ctx, question{op: "LOCKCTL", key: k}, func(v *view) (*write, error) {
+		if v.resent && (len(v.holds) == 0 || v.fence != was.Fence) {
+			return nil, nil // it is done, or need not be; whoever has the name now was granted it since
+		}
 		if held = len(v.holds) > 0; !held {
 			return nil, nil
 		}

@@ -365,7 +365,7 @@ func TestUsers_OneLogsIn(t *testing.T) {
 	t.Cleanup(front.Close) // after the Service has ended
 	s := serve(t, st)
 	lock(t, s, locks.LockRequest{Owner: "a", TTL: time.Hour}) // there is a lease of etcd for all
-	time.Sleep(3 * time.Second) // the token is too old
+	time.Sleep(3 * time.Second)                               // the token is too old
 	before := logins.Load()
 	var all sync.WaitGroup
 	for i := range 100 {

@@ -144,6 +144,51 @@ func TestLostAnswers(t *testing.T) {
 	})
 }
 
+// TestLostAnswers_ChangedSince: a LOCK that was done, and whose grant was renewed elsewhere before it was asked again, is one hold.
+func TestLostAnswers_ChangedSince(t *testing.T) {
+	t.Parallel()
+	member := redistest.StartEtcd(t, 1)
+	other := serve(t, newStore(t, member, "test"))
+	s, l := lossyStore(t, member[0])
+	const ttl = 20 * time.Second
+	for i, want := range []int{1, 2, 1} { // it is free, then the owner's, and then dropped
+		fresh := i == 2
+		l.set(1, func() {
+			if _, err := other.Renew(t.Context(), locks.RenewRequest{Key: job, Owner: "a", TTL: time.Minute}); err != nil {
+				t.Error(err)
+			}
+		})
+		g := lock(t, s, locks.LockRequest{Owner: "a", TTL: ttl, Fresh: fresh})
+		if g.Holds != want || g.Validity > ttl-locks.Drift(ttl) {
+			t.Errorf("%+v, want %d holds", g, want)
+		}
+		if r, err := s.Read(t.Context(), job); err != nil || r.Holds != want || r.Fence != g.Fence {
+			t.Errorf("%+v, %v, want %d holds, fence %d", r, err, want, g.Fence)
+		}
+	}
+}
+
+// TestLostAnswers_Force: a FORCE that was done says so when it is asked again, and takes nothing from who was granted the name since.
+func TestLostAnswers_Force(t *testing.T) {
+	t.Parallel()
+	member := redistest.StartEtcd(t, 1)
+	other := serve(t, newStore(t, member, "test"))
+	s, l := lossyStore(t, member[0])
+	lock(t, s, locks.LockRequest{Owner: "a"})
+	l.set(1, nil)
+	if was, held, err := s.Force(t.Context(), job); err != nil || !held || was.Owner != "a" {
+		t.Errorf("FORCE: %+v, %t, %v", was, held, err)
+	}
+	lock(t, s, locks.LockRequest{Owner: "a"})
+	l.set(1, func() { lock(t, other, locks.LockRequest{Owner: "b"}) })
+	if was, held, err := s.Force(t.Context(), job); err != nil || !held || was.Owner != "a" {
+		t.Errorf("FORCE: %+v, %t, %v", was, held, err)
+	}
+	if r, err := other.Read(t.Context(), job); err != nil || r.Owner != "b" {
+		t.Errorf("%+v, %v, want it held by b", r, err)
+	}
+}
+
 // TestValidityIsCountedFromTheQuestion: time that a slow answer took is not part of it.
 func TestValidityIsCountedFromTheQuestion(t *testing.T) {
 	t.Parallel()

@@ -35,7 +35,7 @@ func (s *Store) acquireAll(ctx context.Context, r *locks.Attempt) (locks.Decisio
 		if r.Fresh {
 			defer s.busy.begin(k)()
 		}
-		a.names, a.each = append(a.names, one), append(a.each, &changing{q: q, v: s.remembered(q), hold: one.id})
+		a.names, a.each = append(a.names, one), append(a.each, &changing{q: q, v: s.remembered(q)})
 		undo = append(undo, undoing{k, []string{one.id}})
 	}
 	made, err := s.make(ctx, &a.change)
