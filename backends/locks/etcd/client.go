@@ -22,6 +22,9 @@ const (
 	dialTimeout    = 2 * time.Second
 	maxAnswer      = 64 << 20
 	redialPause    = 20 * time.Millisecond // when no member can be reached
+
+	pathStatus = "maintenance/status"
+	pathWatch  = "watch"
 )
 
 var (
@@ -34,7 +37,8 @@ var (
 type client struct {
 	target  Target
 	timeout time.Duration // of one try
-	http    *http.Client
+	http    *http.Client  // for what callers wait for
+	aside   *http.Client  // for looks at members, and watches: a queue for connections is no reason to think a member down
 	scheme  string
 	using   atomic.Int64 // the member that is asked first
 
@@ -61,7 +65,7 @@ func newClient(o *Options) *client {
 			return (&tls.Dialer{NetDialer: dialer, Config: o.TLS()}).DialContext(ctx, network, addr)
 		}
 	}
-	c := &client{target: o.Target, timeout: o.NodeTimeout, http: &http.Client{Transport: t}, scheme: "http"}
+	c := &client{target: o.Target, timeout: o.NodeTimeout, http: &http.Client{Transport: t}, aside: &http.Client{Transport: t.Clone()}, scheme: "http"}
 	if o.Secure {
 		c.scheme = "https"
 	}
@@ -72,7 +76,10 @@ func newClient(o *Options) *client {
 	return c
 }
 
-func (c *client) close() { c.http.CloseIdleConnections() }
+func (c *client) close() {
+	c.http.CloseIdleConnections()
+	c.aside.CloseIdleConnections()
+}
 
 // counts are the answers of each member.
 func (c *client) counts() (all []locks.NodeStats) {
@@ -238,7 +245,11 @@ func (c *client) send(ctx context.Context, i int, path, token string, body []byt
 	if token != "" {
 		req.Header.Set("Authorization", token)
 	}
-	resp, err := c.http.Do(req)
+	by := c.http
+	if path == pathStatus || path == pathWatch {
+		by = c.aside
+	}
+	resp, err := by.Do(req)
 	if err != nil {
 		return nil, plain(err)
 	}

@@ -4,7 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -231,4 +238,47 @@ func TestPost(t *testing.T) {
 	if all := post(0, ""); len(all) != 1 || all[0].ID != "p1" {
 		t.Errorf("%+v", all)
 	}
+}
+
+// TestMembersAreSeen_WhileBusy: a member is looked at also while LOCKs have all connections to it that they may have, so that it does not seem to be down.
+func TestMembersAreSeen_WhileBusy(t *testing.T) {
+	t.Parallel()
+	member := redistest.StartEtcd(t, 1)[0]
+	const most = 128
+	var changes, looks atomic.Int64
+	var busy atomic.Bool
+	let := make(chan struct{})
+	pass := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: member.Addr()})
+	pass.FlushInterval = -1
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/kv/txn") && busy.Load():
+			changes.Add(1)
+			<-let
+			changes.Add(-1)
+		case strings.HasSuffix(r.URL.Path, "/status") && changes.Load() == most:
+			looks.Add(1)
+		}
+		pass.ServeHTTP(w, r)
+	}))
+	st, err := etcd.New(etcd.Options{Target: etcd.Target{Members: []string{strings.TrimPrefix(front.URL, "http://")}, Prefix: "test"}, NodeTimeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(front.Close) // after the Service has ended
+	s := serve(t, st)
+	lock(t, s, locks.LockRequest{Owner: "a"}) // there are a floor and a lease
+	busy.Store(true)
+	var all sync.WaitGroup
+	for i := range 2 * most {
+		all.Go(func() {
+			k := locks.Key{Name: strconv.Itoa(i)}
+			if d, err := s.Lock(t.Context(), locks.LockRequest{Key: k, Owner: "a", TTL: time.Minute}); err != nil || !d.Granted {
+				t.Errorf("LOCK: %+v, %v", d, err)
+			}
+		})
+	}
+	defer all.Wait()
+	defer close(let)
+	eventually(t, "it is looked at", func() bool { return looks.Load() > 2 })
 }

@@ -43,7 +43,7 @@ func (s *Store) look(ctx context.Context, i int, l *Look) {
 	var r statusResponse
 	for range lookTrips {
 		began := s.Now()
-		if err := s.client.try(ctx, i, "maintenance/status", []byte("{}"), &r); err != nil {
+		if err := s.client.try(ctx, i, pathStatus, []byte("{}"), &r); err != nil {
 			l.fail(err, &l.Err)
 			return
 		}

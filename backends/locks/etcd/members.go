@@ -52,7 +52,7 @@ func (s *Store) probeAll(ctx context.Context) []statusResponse {
 	for i := range all {
 		asked.Go(func() {
 			began := s.Now()
-			err := s.client.try(ctx, i, "maintenance/status", []byte("{}"), &all[i])
+			err := s.client.try(ctx, i, pathStatus, []byte("{}"), &all[i])
 			if ctx.Err() == nil {
 				s.noteStatus(i, &all[i], err, s.Now()-began)
 			}

@@ -154,7 +154,7 @@ func (c *client) watch(ctx context.Context, member int, w watchCreate) (*stream,
 	}
 	ctx, abort := context.WithCancel(ctx)
 	late := context.AfterFunc(within, abort)
-	resp, err := c.send(ctx, member, "watch", token, body)
+	resp, err := c.send(ctx, member, pathWatch, token, body)
 	if err != nil {
 		if r := (*refusal)(nil); errors.As(err, &r) && isAuth(r) && token != "" {
 			_, err = c.login(within, member, token) // for the next time
