@@ -281,8 +281,8 @@ type part struct {
 func (s *Store) parts(q question) []part {
 	k := s.keys()
 	all := []part{
+		{rangeRequest{Key: k.floor()}, func(_ *view, found *rangeResponse, _ int64) error { return s.learnFloor(found.first()) }}, // first: memory goes by it
 		{rangeRequest{Key: k.lock(q.key)}, func(v *view, found *rangeResponse, at int64) error { return s.see(q.key, found.first(), at, v) }},
-		{rangeRequest{Key: k.floor()}, func(_ *view, found *rangeResponse, _ int64) error { return s.floor.learn(found.first()) }},
 	}
 	if !q.beside { // what UNLOCK and sessions ask
 		all = append(all, part{rangeRequest{Key: k.released(q.key)}, func(v *view, found *rangeResponse, _ int64) (err error) {

@@ -138,7 +138,7 @@ func (s *Store) getFloor(ctx context.Context, limit time.Duration) (base int64, 
 			}
 			kv = found.first()
 		}
-		if err := s.floor.learn(kv); err != nil {
+		if err := s.learnFloor(kv); err != nil {
 			return 0, nil, err
 		}
 		mod = s.floor.compareTo(fresh, r.Header.Revision)
@@ -163,8 +163,9 @@ func (f *floor) get(key []byte) (base int64, is []compare) {
 	return f.base, []compare{modIs(key, f.mod), valueIs(key, f.value)}
 }
 
-// learn notes the floor as it was read; nil: there is none.
-func (f *floor) learn(kv *keyValue) error {
+// learnFloor notes the floor as it was read; nil: there is none.
+func (s *Store) learnFloor(kv *keyValue) error {
+	f := &s.floor
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if kv == nil {
@@ -176,6 +177,7 @@ func (f *floor) learn(kv *keyValue) error {
 		return errFloor
 	}
 	f.base, f.mod, f.value = value-kv.Mod, kv.Mod, kv.Value
+	s.memory.base.Store(f.base)
 	return nil
 }
 

@@ -3,6 +3,7 @@ package etcd
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
@@ -15,11 +16,12 @@ import (
 type memory struct {
 	mu    sync.Mutex
 	names *simplelru.LRU[locks.Key, *seen]
+	base  atomic.Int64 // of the fences
 }
 
 // A seen is a name as it was seen last.
 type seen struct {
-	at    int64 // the revision at which it was so
+	at    int64 // when it was so: the fence of that revision, since an etcd that was emptied counts these anew
 	rec   *record
 	mod   int64
 	holds map[string]seenHold
@@ -73,6 +75,7 @@ type writing struct {
 func (m *memory) learn(k locks.Key, rec *record, mod, at int64, w *writing, v *view) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	at += m.base.Load()
 	old, known := m.names.Peek(k)
 	newer := !known || at >= old.at
 	if rec == nil {
