@@ -181,11 +181,7 @@ func (s *Store) changed(x *changing, revision int64) {
 		s.memory.learn(k, nil, 0, revision, nil, nil)
 	}
 	s.noteSeat(x.q.key, x.v, w)
-	for _, h := range d.view.holds {
-		if contains(w.moved, h.ID) {
-			s.expireAt(x.q.key, h)
-		}
-	}
+	s.expireLater(x.q.key)
 }
 
 // writtenBy reports whether the change with this id wrote any value of the view.

@@ -55,24 +55,42 @@ func (s *Store) mark(ctx context.Context, w *write) error {
 	return s.client.call(ctx, limit, "kv/txn", txnRequest{Success: []requestOp{put}}, &txnResponse{})
 }
 
-// expireAt removes a hold when it has ended, unless it is renewed until then.
-func (s *Store) expireAt(k locks.Key, h liveHold) {
-	s.chores.Add(&chores.Chore{At: h.end, Until: h.end + 2*mostLimit, Do: func(ctx context.Context) error {
-		if !s.memory.hasEnded(k, h.ID, h.N) {
-			return nil
+// expireLater has a name looked at when the next hold ends that this proxy wrote.
+func (s *Store) expireLater(k locks.Key) {
+	m := s.memory
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	known, ok := m.names.Peek(k)
+	if !ok {
+		return
+	}
+	if known.expiry != nil {
+		s.chores.Drop(known.expiry)
+		known.expiry = nil
+	}
+	if end := known.nextEnd(s.Now()); end != 0 {
+		known.expiry = &chores.Chore{At: end, Until: end + 2*mostLimit, Do: func(ctx context.Context) error { return s.expire(ctx, k) }}
+		s.chores.Add(known.expiry)
+	}
+}
+
+// expire removes the holds of a name that have ended.
+func (s *Store) expire(ctx context.Context, k locks.Key) error {
+	free := false
+	d, err := s.change(ctx, question{op: "LOCK", key: k, ttl: s.opts.MaxTTL}, func(v *view) (*write, error) {
+		if v.rec == nil || !slices.ContainsFunc(v.rec.Holds, func(x hold) bool { return !x.Over && !v.isLive(x.ID) }) {
+			return nil, nil
 		}
-		free := false
-		d, err := s.change(ctx, question{op: "LOCK", key: k, ttl: s.opts.MaxTTL}, func(v *view) (*write, error) {
-			if v.rec == nil || !slices.ContainsFunc(v.rec.Holds, func(x hold) bool { return !x.Over && !v.isLive(x.ID) }) {
-				return nil, nil
-			}
-			w := removal(v, nil)
-			free = w.rec == nil
-			return w, nil
-		})
-		if d != nil && free {
-			s.host.Lines.Wake(k.Whole())
-		}
-		return err
-	}})
+		w := removal(v, nil)
+		free = w.rec == nil
+		return w, nil
+	})
+	switch {
+	case err != nil:
+	case d == nil:
+		s.expireLater(k)
+	case free:
+		s.host.Lines.Wake(k.Whole())
+	}
+	return err
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/chores"
 )
 
 // A memory is what this proxy has seen of names that are held. It is a hint, except for the ends of holds: these are
@@ -26,6 +27,8 @@ type seen struct {
 	mod   int64
 	holds map[string]seenHold
 
+	expiry *chores.Chore // looks at it when a hold has ended; nil: there is none
+
 	here   int64         // the fence of the grant that was made through this proxy; 0: it was not
 	waited time.Duration // from its LOCK to the grant
 }
@@ -35,8 +38,13 @@ type seenHold struct {
 	end, valid time.Duration
 }
 
-func newMemory(size int) *memory {
-	names, err := simplelru.NewLRU[locks.Key, *seen](size, nil)
+// newMemory remembers so many names. It drops the expiry of one that it forgets.
+func newMemory(size int, drop func(*chores.Chore)) *memory {
+	names, err := simplelru.NewLRU(size, func(_ locks.Key, s *seen) {
+		if s.expiry != nil {
+			drop(s.expiry)
+		}
+	})
 	if err != nil {
 		panic(err) // the size is positive
 	}
@@ -92,13 +100,15 @@ func (m *memory) learn(k locks.Key, rec *record, mod, at int64, w *writing, v *v
 			same = same && e.n == h.N
 		}
 		switch {
-		case same:
-		case w != nil && slices.Contains(w.ids, h.ID):
+		case w != nil && slices.Contains(w.ids, h.ID): // it may have been read already
 			e = seenHold{h.N, v.now + h.ttl(), w.began + h.ttl() - locks.Drift(h.ttl())}
-		default:
+		case !same:
 			e = seenHold{n: h.N, end: v.now + h.ttl() + locks.Drift(h.ttl())}
 		}
 		s.holds[h.ID] = e
+	}
+	if known {
+		s.expiry = old.expiry
 	}
 	if known && old.here == rec.fence(mod) {
 		s.here, s.waited = old.here, old.waited
@@ -109,12 +119,14 @@ func (m *memory) learn(k locks.Key, rec *record, mod, at int64, w *writing, v *v
 	s.show(v)
 }
 
-// hasEnded reports whether the hold is remembered as it was after so many renewals, so that it was not renewed since.
-func (m *memory) hasEnded(k locks.Key, id string, n int) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	s, ok := m.names.Peek(k)
-	return ok && s.holds[id].n == n && s.holds[id].end != 0
+// nextEnd is when the first of the holds ends that this proxy wrote; 0: there is none.
+func (s *seen) nextEnd(now time.Duration) (next time.Duration) {
+	for _, h := range s.holds {
+		if h.valid != 0 && h.end > now && (next == 0 || h.end < next) {
+			next = h.end
+		}
+	}
+	return next
 }
 
 // note remembers that a grant was made here.

@@ -13,7 +13,7 @@
 // wants the name does, or the lease of etcd that the key is under ends: it is longer, and never renewed (leases).
 //
 // etcd is asked over its JSON gateway, see docs/decisions/0037. Where a mutex is taken while another is held, the order
-// is: locks.Keepalive, memory.
+// is: locks.Keepalive, memory, that of the chores.
 package etcd
 
 import (
@@ -81,7 +81,7 @@ func New(o Options) (*Store, error) {
 	}
 	s := &Store{opts: o, client: newClient(&o), chores: chores.New(locks.SinceStart)}
 	remembers := cmp.Or(o.Memory, 100_000)
-	s.memory = newMemory(remembers)
+	s.memory = newMemory(remembers, s.chores.Drop)
 	var err error
 	if s.seats, err = seats.NewBook(remembers); err != nil {
 		return nil, err
