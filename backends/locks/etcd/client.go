@@ -273,7 +273,11 @@ func fault(resp *http.Response) error {
 		if strings.Contains(said, "lease") {
 			return errNoLease
 		}
-	case codeInvalidArgument, codePermission, codePrecondition, codeUnauthenticated:
+	case codePrecondition:
+		if strings.Contains(said, "auth") { // else the member is a learner, or has just begun
+			return &refusal{e.Code, said}
+		}
+	case codeInvalidArgument, codePermission, codeUnauthenticated:
 		return &refusal{e.Code, said}
 	case codeExhausted:
 		if strings.Contains(said, "space") {

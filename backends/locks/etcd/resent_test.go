@@ -189,6 +189,28 @@ func TestLostAnswers_Force(t *testing.T) {
 	}
 }
 
+// TestLearner: where the member that is asked first is a learner, which decides nothing, the next one is asked.
+func TestLearner(t *testing.T) {
+	t.Parallel()
+	member := redistest.StartEtcd(t, 1)[0]
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = w.Write([]byte(`{"code":9,"message":"etcdserver: rpc not supported for learner"}`))
+	}))
+	t.Cleanup(front.Close)
+	target := etcd.Target{Members: []string{strings.TrimPrefix(front.URL, "http://"), member.Addr()}, Prefix: "test"}
+	st, err := etcd.New(etcd.Options{Target: target, NodeTimeout: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := locks.New(st, locks.Options{}) // it does not run, and so does not look at members
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = st.Close() })
+	lock(t, s, locks.LockRequest{Owner: "a"})
+}
+
 // TestValidityIsCountedFromTheQuestion: time that a slow answer took is not part of it.
 func TestValidityIsCountedFromTheQuestion(t *testing.T) {
 	t.Parallel()
