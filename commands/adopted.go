@@ -31,6 +31,7 @@ func (s *Session) isAdopted(c *command, args [][]byte) bool {
 	}
 	s.mayTrack = s.mayTrack || c != nil && c.Name == "client|tracking"
 	a.NoteScript(args)
+	s.d.opt.Observer.NoteScript(args)
 	yes := (c == nil || !c.Has(table.LockVerb|table.Messages)) && a.Concerns(args) && a.Adopts(adoptedConn{s}.Database(), args, s.keysOf(args))
 	if !yes {
 		s.burst = adopt.Burst{}

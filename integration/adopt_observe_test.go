@@ -141,6 +141,21 @@ func observedRow(t *testing.T, p *redistest.Proxy, keys string) map[string]strin
 	return all
 }
 
+// TestAdopt_ObserveOnScriptLoad: the text of a script may come by SCRIPT LOAD alone, as redis-py sends it.
+func TestAdopt_ObserveOnScriptLoad(t *testing.T) {
+	t.Parallel()
+	p := startAdopting(t, redistest.Start(t))
+	c := redistest.Open(t, p.Addr())
+	sha := c.Do(t, "SCRIPT", "LOAD", releaseOwn).Text
+	wantReplies(t, c, [][2]string{{"SET lock:a me NX PX 30000", "+OK"}, {"EVALSHA " + sha + " 1 lock:a me", ":1"}}...)
+	got := observedRow(t, p, "lock:*")
+	for field, want := range map[string]string{"idiom": "set-nx-px + cad script", "script": "", "held": "1", "would-be": "adopted"} {
+		if got[field] != want {
+			t.Errorf("%s is %q, want %q", field, got[field], want)
+		}
+	}
+}
+
 // TestAdopt_ObserveOn: locks of adopted keys have rows as well, with what was really refused.
 func TestAdopt_ObserveOn(t *testing.T) {
 	t.Parallel()

@@ -235,7 +235,7 @@ func (o *Observer) command(c *Client, where Where, db, proto int, args [][]byte)
 		}
 		return nil
 	case scripting:
-		o.noteScript(args)
+		o.NoteScript(args)
 		return nil
 	case client:
 		c.note(args)
@@ -337,9 +337,9 @@ func (o *Observer) follows(db int, key string) bool {
 	return o.slot(h).Load() > 0 && o.isKey(h)
 }
 
-// noteScript notes SCRIPT LOAD. It ignores SCRIPT FLUSH: the texts of scripts stay known here.
-func (o *Observer) noteScript(args [][]byte) {
-	if len(args) == 3 && resp.Is(args[1], "LOAD") {
+// NoteScript notes SCRIPT LOAD. It ignores SCRIPT FLUSH: the texts of scripts stay known here. A nil Observer notes nothing.
+func (o *Observer) NoteScript(args [][]byte) {
+	if o != nil && len(args) == 3 && resp.Is(args[0], "SCRIPT") && resp.Is(args[1], "LOAD") {
 		o.know(string(args[2]))
 	}
 }
