@@ -3,10 +3,12 @@ package proxy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -46,7 +48,11 @@ func Listen(addr string) (net.Listener, error) {
 		}
 	}
 	lc := net.ListenConfig{KeepAliveConfig: probes}
-	return lc.Listen(context.Background(), network, addr)
+	ln, err := lc.Listen(context.Background(), network, addr)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("%w: end the program that has it (ss -ltnp names it), or choose another address", err)
+	}
+	return ln, err
 }
 
 // IsSocketPath reports whether an address is the path of a Unix socket, not host:port: it has
