@@ -206,3 +206,14 @@ func TestDialAddress(t *testing.T) {
 		}
 	}
 }
+
+// TestNewLogger_Durations: both formats write a duration with its unit.
+func TestNewLogger_Durations(t *testing.T) {
+	for json, want := range map[bool]string{false: "took=1.5ms", true: `"took":"1.5ms"`} {
+		var b bytes.Buffer
+		newLogger(&b, options{logJSON: json}).Info("x", "took", 1500*time.Microsecond)
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("json %t: %s", json, b.String())
+		}
+	}
+}

@@ -84,9 +84,18 @@ func newLogger(w io.Writer, o options) *slog.Logger {
 	opt := &slog.HandlerOptions{Level: o.logLevel}
 	var handler slog.Handler = slog.NewTextHandler(w, opt)
 	if o.logJSON {
+		opt.ReplaceAttr = durationAsText
 		handler = slog.NewJSONHandler(w, opt)
 	}
 	return slog.New(loglimit.Handler(handler, o.logLimit))
+}
+
+// durationAsText has JSON say "1.3s", as the text format does, in place of a number of nanoseconds.
+func durationAsText(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.StringValue(a.Value.Duration().String())
+	}
+	return a
 }
 
 // serve runs the proxy that o describes. After ctx ends it drains, and returns when
