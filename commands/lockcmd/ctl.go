@@ -421,7 +421,12 @@ func nodeKind(n locks.NodeStatus) string {
 	return "standalone"
 }
 
-// nodesHint is a warning about what so many lock nodes cannot guarantee; empty if there is none.
+// lateAnswer is how long a node that votes may take to answer before NODES warns of it: twice what a round waits for it
+// where node-timeout is not set.
+const lateAnswer = 100 * time.Millisecond
+
+// nodesHint is a warning about what so many lock nodes cannot guarantee, or about those that vote too late to be of use;
+// empty if there is none.
 func nodesHint(all []locks.NodeStatus) string {
 	n := len(all)
 	switch {
@@ -432,7 +437,16 @@ func nodesHint(all []locks.NodeStatus) string {
 	case n%2 == 0:
 		return "an even number of lock nodes tolerates no more failures than one less"
 	}
-	return ""
+	var late []string
+	for _, n := range all {
+		if n.Ready() && n.Took >= lateAnswer {
+			late = append(late, fmt.Sprintf("%s took %v to answer", n.Address, n.Took.Round(time.Millisecond)))
+		}
+	}
+	if late == nil {
+		return ""
+	}
+	return strings.Join(late, ", ") + ": votes that come after node-timeout, 50ms unless it is set, do not count"
 }
 
 func yesNo(b bool) string {

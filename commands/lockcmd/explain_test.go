@@ -143,6 +143,10 @@ func TestNodesHint(t *testing.T) {
 			t.Errorf("the hint for %d nodes: %q", n, hint)
 		}
 	}
+	late := []locks.NodeStatus{{Address: "a", State: locks.NodeVoting, Took: lateAnswer}, {Address: "b", State: locks.NodeVoting, Took: lateAnswer - 1}, {Address: "c", State: locks.NodeDown, Took: lateAnswer}}
+	if hint := nodesHint(late); !strings.HasPrefix(hint, "a took 100ms to answer: ") {
+		t.Errorf("one of three is late: %q", hint)
+	}
 	if hint := nodesHint([]locks.NodeStatus{{Etcd: true}}); hint != "" {
 		t.Errorf("an etcd of one member: %q", hint)
 	}
