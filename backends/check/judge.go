@@ -2,7 +2,9 @@ package check
 
 import (
 	"cmp"
+	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -44,6 +46,7 @@ func judge(all []*facts, o *Options, now time.Time) (found []Finding) {
 func (f *facts) judge(out *findings, o *Options, now time.Time) {
 	if f.err != nil {
 		f.judgeError(out)
+		f.judgeLatency(out, o)
 		return
 	}
 	f.judgeAccess(out)
@@ -72,13 +75,15 @@ func (f *facts) judgeError(out *findings) {
 	case word == "NOAUTH" && answered && !f.node && f.noCredentials():
 		out.add(Note, "could-not-look", "asks for a password, and its URL has none: clients bring their own, and it could not be looked at", "check with a URL that has one, to see the rest")
 	case answered && slices.Contains([]string{"NOAUTH", "WRONGPASS"}, word):
-		out.add(Error, "auth", "does not let this user in: "+text, "mend user and password in its URL (special characters percent-encoded); see: "+cli(f.server, "ACL WHOAMI"))
+		out.add(Error, "auth", "does not let this user in: "+text, "mend user and password in its URL (special characters percent-encoded); see: "+cli(f.server, "PING"))
 	case answered && word == "NOPERM":
 		out.add(Error, "auth", "the user may not even PING: "+text, "give the user what docs/configuration.md lists")
 	case answered && word == "BUSY":
 		out.add(Error, "busy", "is busy with a script and answers nobody: "+said.Error(), cli(f.server, "SCRIPT KILL"))
 	case answered:
 		out.add(Error, "unusable", "answers only: "+text, "see its log, and: "+cli(f.server, "INFO"))
+	case errors.Is(f.err, context.DeadlineExceeded) && len(f.roundTrips) > 0:
+		out.add(Error, "unreachable", "answers so late that not everything could be asked", "see its CPU, its swap and the network, and: "+cli(f.server, "SLOWLOG GET"))
 	default:
 		out.add(Error, "unreachable", "cannot be reached, or hangs: "+text, "see that it runs, and that nothing is between: "+cli(f.server, "PING"))
 	}

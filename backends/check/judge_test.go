@@ -1,8 +1,10 @@
 package check
 
 import (
+	"context"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"strconv"
@@ -111,6 +113,9 @@ func TestJudge(t *testing.T) {
 		}, "error latency"},
 		{"not for short leases", func(f *facts, _ *Options) { f.roundTrips = trips(6*time.Millisecond, 9*time.Millisecond) }, "note latency"},
 		{"now and then", func(f *facts, _ *Options) { f.roundTrips = trips(time.Millisecond, 60*time.Millisecond) }, "note latency"},
+		{"too far to be asked everything", func(f *facts, _ *Options) {
+			f.roundTrips, f.err = trips(210*time.Millisecond, time.Second), fmt.Errorf("INFO: %w", context.DeadlineExceeded)
+		}, "error unreachable, error latency"},
 		{"silent", func(f *facts, _ *Options) { f.err = errors.New("i/o timeout") }, "error unreachable"},
 		{"no CONFIG", func(f *facts, _ *Options) { f.config, f.configErr = nil, errors.New("ERR unknown command") }, "note could-not-look"},
 		{"a key is denied", func(f *facts, _ *Options) {
@@ -209,6 +214,10 @@ func TestCommandLine(t *testing.T) {
 		if got := cli(server(t, url), "PING"); got != want {
 			t.Errorf("%s: %s, want %s", url, got, want)
 		}
+	}
+	const want = "redis-cli -h 10.0.0.1 -p 7000 --user … --askpass CONFIG SET maxmemory 10"
+	if got := cli(server(t, "redis://ann:secret@10.0.0.1:7000"), "CONFIG SET maxmemory 10"); got != want {
+		t.Errorf("what the proxy's user may not: %s, want %s", got, want)
 	}
 }
 

@@ -134,7 +134,7 @@ func (f *facts) measure(q *querier) {
 		r := q.do("TIME")
 		took := time.Since(sent)
 		if q.broken != nil {
-			return
+			break
 		}
 		f.roundTrips = append(f.roundTrips, took)
 		if at, ok := readTime(r); ok && (f.clockError == 0 || took/2 < f.clockError) {
@@ -385,7 +385,11 @@ func (f *facts) noCredentials() bool {
 	return user == "" && password == ""
 }
 
-// cli is a redis-cli command line for the server.
+// needsAdmin are the first words of commands that a user with the rights of docs/configuration.md may not run.
+var needsAdmin = []string{"CONFIG ", "REPLICAOF ", "ACL ", "SCRIPT KILL", "SLOWLOG "}
+
+// cli is a redis-cli command line for the server. It names the user of the URL, or, of a command that this user is not
+// meant to run, leaves a place for another.
 func cli(s *backends.Server, command string) string {
 	line := "redis-cli"
 	if host, port, err := net.SplitHostPort(s.String()); err == nil {
@@ -397,6 +401,9 @@ func cli(s *backends.Server, command string) string {
 		line += " --tls"
 	}
 	user, password := s.Credentials()
+	if user != "" && slices.ContainsFunc(needsAdmin, func(word string) bool { return strings.HasPrefix(command, word) }) {
+		user = "…"
+	}
 	if user != "" {
 		line += " --user " + user
 	}
