@@ -114,6 +114,12 @@ func (s *Service) beginRequest(ctx context.Context, r *Attempt) (end func(), ref
 			return nil, place, nil
 		}
 	}
+	if r.Queue != nil { // the same request may wait over another connection, without telling this one
+		if place, waits := s.place(r); waits {
+			r.Queue.Queued(place)
+			r.Queue = nil
+		}
+	}
 	began := s.store.Now()
 	if timeout := r.Wait + duplicateWait; len(r.Others) == 0 {
 		end, err = s.requests.begin(ctx, requestKey{false, r.Key, r.Owner, r.Req}, timeout)

@@ -154,3 +154,32 @@ func TestAsync_GivenUpAsItIsGranted(t *testing.T) {
 		}
 	})
 }
+
+// TestAsync_BesideTheSameRequest: a LOCK with ASYNC is answered at once, though the same request waits over another connection in the
+// ordinary way; both are told of the grant.
+func TestAsync_BesideTheSameRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, conns, _ := asyncClients(t, 3, nil)
+		ctx := t.Context()
+		for i, line := range []string{"LOCK job 30s OWNER first", "LOCK job 30s OWNER me REQ r WAIT 20s", "LOCK job 30s OWNER me REQ r WAIT 20s ASYNC"} {
+			began := time.Now()
+			if err := c[i].Lock(ctx, words(line), false); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); took > 0 {
+				t.Errorf("%s took %v", line, took)
+			}
+			synctest.Wait()
+		}
+		if got := conns[2].replies[0]; !strings.HasPrefix(got, "*4 :0 ") {
+			t.Errorf("%q", got)
+		}
+		_, _ = c[0].Do(ctx, (*Client).Unlock, words("UNLOCK job first"))
+		<-c[1].Pending().Done
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if a := c[1].Pending().Answer; !a.Granted || len(conns[2].told) != 1 {
+			t.Errorf("answered %+v, told %q", a, conns[2].told)
+		}
+	})
+}
