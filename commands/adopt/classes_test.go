@@ -53,28 +53,30 @@ if ARGV[1] == 'force' or v == ARGV[2] then return redis.call('del', KEYS[1]) end
 	}
 }
 
-// TestClassify_ValueInText: a value that is written in the script, or sent as a key, is one to compare with; one that the script makes is refused, since
-// the call was served as a read.
-func TestClassify_ValueInText(t *testing.T) {
+// TestClassify_ComparedWith: what a script compares with need not be an argument. One that releases the lock without having
+// compared its value is refused, since it was served as a read.
+func TestClassify_ComparedWith(t *testing.T) {
 	c := proxies(t, 1, "lock:*")[0]
-	eval := func(value string) string {
-		return c.do("EVAL", `if redis.call('get', KEYS[1]) == `+value+` then return redis.call('del', KEYS[1]) end return 0`, "1", "lock:a")
-	}
-	c.do("SET", "lock:a", "me", "NX", "PX", "9000")
-	c.no = errors.New("NOPERM")
-	if got := eval(`'me'`); got != "NOPERM" {
-		t.Error(got)
-	}
-	const refused = `ADOPTREFUSED EVAL lock:a: release of a lock whose value is neither an argument nor written in the script; adopted by "lock:*"`
-	if got := eval(`'m' .. 'e'`); got != refused {
-		t.Error(got)
-	}
-	c.no = nil
-	if got := c.do("EVAL", `if redis.call('get', KEYS[1]) == KEYS[2] then return redis.call('pexpire', KEYS[1], KEYS[3]) end return 0`, "3", "lock:a", "me", "7000"); got != ":1" {
-		t.Error(got)
-	}
-	if got := eval(`'me'`); got != ":1" {
-		t.Error(got)
+	for condition, reply := range map[string]string{
+		`redis.call('get', KEYS[1]) == 'me'`:                   "NOPERM",
+		`'m' .. 'e' == redis.call('get', KEYS[1])`:             "NOPERM",
+		`redis.call('get', KEYS[1]) == KEYS[2]`:                "NOPERM",
+		`redis.call('get', KEYS[1]) == ARGV[1] .. ':' .. 'me'`: "NOPERM",
+		`redis.call('strlen', KEYS[1]) == 2`:                   `ADOPTREFUSED EVAL lock:a: release of a lock that it has not compared with a value; adopted by "lock:*"`,
+	} {
+		eval := func() string {
+			return c.do("EVAL", "if "+condition+" then return redis.call('del', KEYS[1]) end return 0", "2", "lock:a", "me", "you")
+		}
+		c.do("SET", "lock:a", "me", "NX", "PX", "9000")
+		c.no = errors.New("NOPERM")
+		if got := eval(); got != reply {
+			t.Errorf("without the right to: %s: %s", condition, got)
+		}
+		c.no = nil
+		if got := eval(); reply == "NOPERM" && !strings.HasPrefix(got, ":") {
+			t.Errorf("%s: %s", condition, got)
+		}
+		c.do("DEL", "lock:a")
 	}
 }
 

@@ -143,13 +143,13 @@ func (rows Rows) change() bool {
 	return slices.ContainsFunc(rows, func(r Row) bool { return r.Outcome.Op.Do != Nothing })
 }
 
-// accept tries every argument, and every string of the script, as the lock's own value, and takes the first that makes a difference.
+// accept tries everything that may be the caller's value as the lock's own value, and takes the first that makes a difference.
 func (c *Call) accept(kind Kind, now time.Time) (Rows, Class) {
 	if kind == ReadWrite {
 		return c.acceptShares(now)
 	}
 	var first, best Rows
-	tokens := append(c.tokens(), "no argument")
+	tokens := append(c.tokens(now), "no argument")
 	for i, mine := range tokens {
 		if slices.Contains(tokens[:i], mine) {
 			continue

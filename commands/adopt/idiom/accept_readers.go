@@ -42,7 +42,7 @@ func (c *Call) asksForMode(now time.Time) bool {
 // acceptShares is accept for a read/write lock: it takes the first argument with which something is done to it, and else one with which
 // it is not clear what is done.
 func (c *Call) acceptShares(now time.Time) (best Rows, class Class) {
-	for _, mine := range append(c.tokens(), "no argument") {
+	for _, mine := range append(c.tokens(now), "no argument") {
 		rows := c.rows(ReadWrite, mine, now, nil)
 		its := rows.shareClass()
 		if best == nil || its == Unclear {

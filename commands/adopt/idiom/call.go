@@ -13,9 +13,9 @@ import (
 // A Call is a command or a script on the key of one lock, ready to run.
 type Call struct {
 	key      string
-	values   []string // arguments that may be the value of the lock
-	others   []string // keys, and strings of the script, that may be its value as well
-	reads    bool     // a call that changes the lock is refused
+	values   []string                // arguments that may be the value of the lock
+	compares func(w *world) []string // strings that the script compares with the value of another's lock; nil: it is no script
+	reads    bool                    // a call that changes the lock is refused
 	proto    int
 	readOnly bool
 	adopted  func(key string) bool
@@ -33,8 +33,20 @@ func (c *Call) Speak(d Dialect) { c.dialect = d }
 // ReadsOnly has the call refused if it would change the lock: its class is ReadOnly, by which it is served.
 func (c *Call) ReadsOnly() { c.reads = true }
 
-// tokens are what may be the value of the caller's lock.
-func (c *Call) tokens() []string { return slices.Concat(c.values, c.others) }
+// tokens are what may be the value of the caller's lock, or its field: arguments, and what the script looks for in another's lock.
+func (c *Call) tokens(now time.Time) []string {
+	all := slices.Clip(c.values)
+	if c.compares == nil {
+		return all
+	}
+	for _, other := range []State{{Kind: String}, {Kind: Hash, Count: 1}} {
+		other.Value, other.Left = sampleOther, sampleLeft
+		w := c.world(other, now)
+		all = append(all, c.compares(w)...)
+		all = append(all, w.fields...)
+	}
+	return all
+}
 
 // Key is the key of the lock.
 func (c *Call) Key() string { return c.key }
@@ -71,8 +83,11 @@ func (s *Script) CallFenced(keys, args []string, proto int, readOnly bool, adopt
 		return nil, s.refused
 	}
 	c := &Call{
-		values: args, others: slices.Concat(keys, s.values), proto: proto, readOnly: readOnly || s.noWrites, adopted: adopted, fenceOf: fenceOf,
+		values: args, proto: proto, readOnly: readOnly || s.noWrites, adopted: adopted, fenceOf: fenceOf,
 		run: func(w *world) (lua.Reply, error) { return s.parsed.Run(w.dialect.lua(), keys, args, w.call) },
+		compares: func(w *world) []string {
+			return s.parsed.Compared(w.dialect.lua(), keys, args, sampleOther, w.call)
+		},
 	}
 	c.key = soleLock(adopted, keys, args)
 	if c.key == "" {
@@ -120,7 +135,7 @@ func (c *Call) Run(state State, now time.Time) (Outcome, error) {
 		op, err = c.latched(w, op, reply)
 	}
 	if err == nil && c.reads && op.Do != Nothing {
-		err = refusef("%s of a lock whose value is neither an argument nor written in the script", op.Do)
+		err = refusef("%s of a lock that it has not compared with a value", op.Do)
 	}
 	if err != nil {
 		return Outcome{}, err

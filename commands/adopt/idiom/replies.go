@@ -22,8 +22,8 @@ type possibleReply struct {
 
 // samples are states that a call is run over: two of each sort whose values, ends or counts are different, so that
 // replies which tell of these are found.
-func (c *Call) samples(kind Kind) (sorts [][]State) {
-	values := slices.Compact(slices.Sorted(slices.Values(c.tokens())))
+func (c *Call) samples(kind Kind, now time.Time) (sorts [][]State) {
+	values := slices.Compact(slices.Sorted(slices.Values(c.tokens(now))))
 	of := func(values []string, left []time.Duration, counts ...int) {
 		var sort []State
 		for _, v := range values {
@@ -62,7 +62,7 @@ func (c *Call) samples(kind Kind) (sorts [][]State) {
 func (c *Call) Replies(now time.Time) (*Replies, *Refusal) {
 	rows, _ := c.Accept(now)
 	r := &Replies{}
-	for _, sort := range c.samples(rows.Kind()) {
+	for _, sort := range c.samples(rows.Kind(), now) {
 		if err := r.add(c, sort, now); err != nil {
 			return nil, err
 		}

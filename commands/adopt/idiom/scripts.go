@@ -25,8 +25,7 @@ type Script struct {
 	parsed   *lua.Script
 	refused  *Refusal
 	noWrites bool
-	size     int      // of its text
-	values   []string // strings in it that may be the value of a lock
+	size     int // of its text
 }
 
 // ParseScript parses a script. What cannot be run is refused when it is called.
@@ -46,24 +45,8 @@ func ParseScript(text string) *Script {
 	var err error
 	if s.parsed, err = lua.Parse(text); err != nil {
 		s.refused = asRefusal(err)
-		return s
-	}
-	for _, text := range s.parsed.Strings() {
-		if len(s.values) < maxTexts && !isWord(text) && !slices.Contains(s.values, text) {
-			s.values = append(s.values, text)
-		}
 	}
 	return s
-}
-
-// maxTexts is how many of a script's strings are tried as values of a lock.
-const maxTexts = 8
-
-// isWord reports whether a string is the name of a command, or a word of one.
-func isWord(text string) bool {
-	name := strings.ToUpper(text)
-	_, known := commandTable[name]
-	return known || signalNames[name] || slices.Contains([]string{"TIME", "INCR", "NX", "XX", "EX", "PX", "OK", "MODE"}, name)
 }
 
 // Begins reports whether a string that is written in the script begins with prefix.

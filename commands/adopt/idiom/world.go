@@ -31,9 +31,10 @@ type world struct {
 	inScript bool // errors about the number of arguments are worded differently
 	dialect  Dialect
 	fenceOf  FenceKey
-	fenced   bool    // the fence was incremented
-	shares   *shares // of a ReadWrite, or of one that the run makes
-	modeRead bool    // the run has looked for the mode of a ReadWrite where there is none
+	fenced   bool     // the fence was incremented
+	shares   *shares  // of a ReadWrite, or of one that the run makes
+	fields   []string // of a hash, that it has named
+	modeRead bool     // the run has looked for the mode of a ReadWrite where there is none
 
 	deadlines deadlines
 }
@@ -137,6 +138,9 @@ func (w *world) onLock(name string, args []string) (lua.Reply, error) {
 		return wrongArity(name), nil
 	case c.writes && w.readOnly:
 		return nil, refusef("%s in a script that may not write", name)
+	}
+	if name[0] == 'H' && len(args) > 0 {
+		w.fields = append(w.fields, args[0])
 	}
 	return c.run(w, name, args)
 }

@@ -62,6 +62,7 @@ func (m *machine) value(e ast.Expr, s *scope) value {
 	case *ast.RelationalOpExpr:
 		a, b := m.operands(e.Lhs, e.Rhs, s)
 		m.charge(a, b)
+		m.noteCompared(a, b)
 		return compare(e.Operator, a, b)
 	case *ast.StringConcatOpExpr:
 		a, b := m.value(e.Lhs, s), m.value(e.Rhs, s)
@@ -315,6 +316,16 @@ func power(x, y float64) float64 {
 		n = whole(n * x)
 	}
 	return n
+}
+
+// noteCompared notes a string that is compared with the one that was shown.
+func (m *machine) noteCompared(a, b value) {
+	if a == m.shown {
+		a, b = b, a
+	}
+	if text, isText := a.(string); isText && m.shown != nil && b == m.shown {
+		m.compared = append(m.compared, text)
+	}
 }
 
 func compare(operator string, a, b value) value {
