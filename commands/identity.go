@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
@@ -46,6 +47,25 @@ func (s *Session) runPinnedForLife(ctx context.Context, q request) {
 		s.publishStateful()
 		s.addTranslated(ctx, q)
 	}
+}
+
+// runUnknownSub sends a subcommand of CLIENT that is not known here. The client keeps the connection that this may have
+// changed, unless the upstream does not know it either: redis-py 8 begins every connection with CLIENT
+// MAINT_NOTIFICATIONS, and would lose its locks with SESSION when the upstream restarts.
+func (s *Session) runUnknownSub(ctx context.Context, q request) {
+	if s.mustStayPinned() || s.inCluster() {
+		s.runPinnedForLife(ctx, q)
+		return
+	}
+	if !s.pin(ctx) {
+		return
+	}
+	reply, err := s.replies.Ask(ctx, s.pinned, q.raw)
+	if text, _ := resp.Error(reply); err == nil && !strings.HasPrefix(strings.ToLower(text), "err unknown subcommand") {
+		s.pinnedForLife = true
+		s.publishStateful()
+	}
+	s.answer(reply, err)
 }
 
 // changesUsersHere reports whether changeUsers handles a command that changes users. In other states of the session it

@@ -91,7 +91,7 @@ func clientRows() []*command {
 	reply := row("|reply", (*Session).startPassthrough)
 	reply.Do.tryInTx, reply.Effect = mustWait, reply.Effect|table.ChangesVerbs // then replies can no longer be counted
 	client := row("", (*Session).forwardClient)
-	client.OtherSub = row("|", (*Session).runPinnedForLife)
+	client.OtherSub = row("|", (*Session).runUnknownSub)
 	return []*command{client,
 		list, kill, reply, ask("|id"), ask("|info"), ask("|getredir"), ask("|trackinginfo"),
 		row("|unblock", (*Session).runUnblock), row("|setname", (*Session).setName), row("|getname", (*Session).getName),
