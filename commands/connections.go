@@ -99,10 +99,22 @@ func (s *Session) pinTo(ctx context.Context, pool *upstream.Pool) bool {
 	}
 	s.mode = onPinned
 	if s.unshared() && !s.pinnedForLife {
-		s.pinnedForLife = true
-		s.publishStateful()
+		s.keepPinned()
 	}
 	return true
+}
+
+// keepPinned has the client keep its pinned connection, which now has state of the client's.
+func (s *Session) keepPinned() { s.pinnedForLife = true; s.publishStateful() }
+
+// askPinned sends a command on the pinned connection and gives the client the reply, which it returns; nil: there is none.
+func (s *Session) askPinned(ctx context.Context, raw []byte) []byte {
+	if !s.pin(ctx) {
+		return nil
+	}
+	reply, err := s.replies.Ask(ctx, s.pinned, raw)
+	s.answer(reply, err)
+	return reply
 }
 
 // openPinned makes sure that the session has a live connection of its own to a node. If that fails the session is on

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"slices"
-	"strings"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
@@ -43,29 +42,17 @@ func (s *Session) passthroughIdentity(id upstream.Identity) {
 // its replies.
 func (s *Session) runPinnedForLife(ctx context.Context, q request) {
 	if s.tryPin() || s.pin(ctx) {
-		s.pinnedForLife = true
-		s.publishStateful()
+		s.keepPinned()
 		s.addTranslated(ctx, q)
 	}
 }
 
 // runUnknownSub sends a subcommand of CLIENT that is not known here. The client keeps the connection that this may have
-// changed, unless the upstream does not know it either: redis-py 8 begins every connection with CLIENT
-// MAINT_NOTIFICATIONS, and would lose its locks with SESSION when the upstream restarts.
+// changed, unless the upstream does not know it either, as with MAINT_NOTIFICATIONS, which redis-py 8 sends first of all.
 func (s *Session) runUnknownSub(ctx context.Context, q request) {
-	if s.mustStayPinned() || s.inCluster() {
-		s.runPinnedForLife(ctx, q)
-		return
+	if reply := s.askPinned(ctx, q.raw); reply != nil && !bytes.HasPrefix(bytes.ToLower(reply), []byte("-err unknown subcommand")) {
+		s.keepPinned()
 	}
-	if !s.pin(ctx) {
-		return
-	}
-	reply, err := s.replies.Ask(ctx, s.pinned, q.raw)
-	if text, _ := resp.Error(reply); err == nil && !strings.HasPrefix(strings.ToLower(text), "err unknown subcommand") {
-		s.pinnedForLife = true
-		s.publishStateful()
-	}
-	s.answer(reply, err)
 }
 
 // changesUsersHere reports whether changeUsers handles a command that changes users. In other states of the session it
@@ -82,8 +69,7 @@ func (s *Session) changeUsers(ctx context.Context, q request) {
 		if !s.pin(ctx) {
 			return
 		}
-		s.pinnedForLife = true
-		s.publishStateful()
+		s.keepPinned()
 	} else if !s.ensureConn(ctx) {
 		return
 	}
@@ -320,12 +306,7 @@ func (s *Session) setInfo(ctx context.Context, q request) {
 
 // pause sends CLIENT PAUSE or UNPAUSE, and notes it if the upstream agrees.
 func (s *Session) pause(ctx context.Context, q request) {
-	if !s.pin(ctx) {
-		return
-	}
-	reply, err := s.replies.Ask(ctx, s.pinned, q.raw)
-	s.answer(reply, err)
-	if _, refused := resp.Error(reply); err == nil && !refused {
+	if reply := s.askPinned(ctx, q.raw); string(reply) == "+OK\r\n" {
 		s.d.pause.Note(q.args)
 	}
 }
@@ -365,15 +346,11 @@ func (s *Session) setName(ctx context.Context, q request) {
 // the shared connection without a name. If it refuses, the client gets its reply.
 func (s *Session) mayName(ctx context.Context, command []byte) bool {
 	reply, err := s.replies.Ask(ctx, s.shared[s.connClass], command)
-	if err != nil {
-		s.replyErr(err)
-		return false
+	_, refused := resp.Error(reply)
+	if refused = refused || err != nil; refused {
+		s.answer(reply, err)
 	}
-	if _, refused := resp.Error(reply); refused {
-		s.replies.Local(reply)
-		return false
-	}
-	return true
+	return !refused
 }
 
 // getName is CLIENT GETNAME.
