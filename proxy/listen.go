@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"os"
 	"strings"
@@ -53,6 +54,15 @@ func Listen(addr string) (net.Listener, error) {
 		return nil, fmt.Errorf("%w: end the program that has it (ss -ltnp names it), or choose another address", err)
 	}
 	return ln, err
+}
+
+// warnOfFewFiles logs if fewer files may be open than clients may connect: then these are never refused, but hear nothing.
+// Go has raised the limit as far as it may be.
+func warnOfFewFiles(clients int, log *slog.Logger) {
+	var files syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) == nil && files.Cur < uint64(clients)+100 {
+		log.Warn("too few open files are allowed for max-clients: raise LimitNOFILE (ulimit -n)", "open_files", files.Cur, "max_clients", clients)
+	}
 }
 
 // IsSocketPath reports whether an address is the path of a Unix socket, not host:port: it has

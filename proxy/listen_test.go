@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"bytes"
+	"log/slog"
 	"strings"
 	"testing"
 )
@@ -19,5 +21,16 @@ func TestListen_AddressInUse(t *testing.T) {
 	}
 	if !strings.Contains(err.Error(), "or choose another address") {
 		t.Error(err)
+	}
+}
+
+// TestWarnOfFewFiles: it is logged at start, and not when the first client cannot be accepted.
+func TestWarnOfFewFiles(t *testing.T) {
+	for clients, want := range map[int]bool{1: false, 1 << 40: true} {
+		var b bytes.Buffer
+		warnOfFewFiles(clients, slog.New(slog.NewTextHandler(&b, nil)))
+		if got := strings.Contains(b.String(), "raise LimitNOFILE"); got != want {
+			t.Errorf("%d clients: %s", clients, b.String())
+		}
 	}
 }

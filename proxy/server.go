@@ -88,6 +88,7 @@ func New(opt Options, cmds *commands.Dispatcher) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{opt: opt, cmds: cmds, ln: ln, rules: request.Limits{Bulk: int(opt.MaxBulk)}.Rules(), quiet: drainQuiet, all: map[*session]struct{}{}}
+	warnOfFewFiles(opt.MaxClients, opt.Log)
 	s.draining, s.drain = context.WithCancel(context.Background())
 	s.workers = workers.New(maxIdleWorkers, s.draining.Done())
 	return s, nil

@@ -84,13 +84,13 @@ func newLogger(w io.Writer, o options) *slog.Logger {
 	opt := &slog.HandlerOptions{Level: o.logLevel}
 	var handler slog.Handler = slog.NewTextHandler(w, opt)
 	if o.logJSON {
-		opt.ReplaceAttr = durationAsText
+		opt.ReplaceAttr = durationAsText // as the text format has it, in place of a number of nanoseconds
 		handler = slog.NewJSONHandler(w, opt)
 	}
 	return slog.New(loglimit.Handler(handler, o.logLimit))
 }
 
-// durationAsText has JSON say "1.3s", as the text format does, in place of a number of nanoseconds.
+// durationAsText makes a duration "1.3s".
 func durationAsText(_ []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindDuration {
 		a.Value = slog.StringValue(a.Value.Duration().String())
