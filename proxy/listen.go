@@ -60,7 +60,7 @@ func Listen(addr string) (net.Listener, error) {
 // Go has raised the limit as far as it may be.
 func warnOfFewFiles(clients int, log *slog.Logger) {
 	var files syscall.Rlimit
-	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) == nil && files.Cur < uint64(clients)+100 {
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) == nil && uint64(files.Cur) < uint64(clients)+100 {
 		log.Warn("too few open files are allowed for max-clients: raise LimitNOFILE (ulimit -n)", "open_files", files.Cur, "max_clients", clients)
 	}
 }
