@@ -480,5 +480,6 @@ local function extend(owner, grant, e)
 end
 
 -- alert publishes on the channel KEYS[3]:cut that the owner's lease ends earlier than before, without a release: the length
--- of the owner, a space, the owner, KEYS[1]. It is a hint for a proxy that keeps the lock for a session. why may be "forced ".
+-- of the owner, a space, the owner, KEYS[1]. It is a hint for a proxy that keeps the lock for a session. why may be "forced ", or
+-- "given " and the fence of a grant that its owner has given back.
 local function alert(owner, why) redis.pcall('PUBLISH', KEYS[3] .. ':cut', (why or '') .. #owner .. ' ' .. owner .. KEYS[1]) end

@@ -138,6 +138,7 @@ if mine and (h.present > 0 or #given > final - first + 1) and not (force and h.f
     local seat = seat_of(h.grant)
     if seat and redis.call('HMGET', beside('locks'), seat)[1] == owner then redis.call('HDEL', beside('locks'), seat) end
     redis.call('DEL', KEYS[1])
+    if how == 'strict' then alert(owner, 'given ' .. int(h.fence) .. ' ') end -- a session at another proxy may keep it
     if not unlock and h.alone and seen == h.fence then -- no later grant need be above it
       if h.before > floor then redis.call('HSET', KEYS[2], 'c', int(h.before)) else redis.call('HDEL', KEYS[2], 'c') end
     end

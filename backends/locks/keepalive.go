@@ -56,6 +56,7 @@ type lease struct {
 	cancel   context.CancelFunc // of the renewal under way
 	doubtful bool               // it may be lost, or end earlier than is known
 	forced   bool               // a lock node told that FORCE, through another proxy, took it away
+	gaveBack bool               // or that its owner gave it back through another proxy; until a renewal says otherwise
 	lastErr  error              // of the last renewal, nil if it succeeded
 
 	at    time.Duration // key of Keepalive.schedule
@@ -91,7 +92,7 @@ func (k *Keepalive) AddLocked(a *Attempt, id string, fence int64, began, until t
 	h := Holder{a.Key, a.Owner}
 	l := k.leases[h]
 	if l != nil && l.fence != fence {
-		k.loseLocked(l, lossExpired, "it expired")
+		k.supersedeLocked(l, a.Session, lossExpired, "it expired")
 		l = nil
 	}
 	if l == nil {
@@ -180,30 +181,6 @@ func (k *Keepalive) Lose(h Holder, fence int64, why lossReason, reason string) {
 func (k *Keepalive) LoseLocked(h Holder, fence int64, why lossReason, reason string) {
 	if l := k.leases[h]; l != nil && l.fence <= fence {
 		k.loseLocked(l, why, reason)
-	}
-}
-
-// Supersede ends the holds that sessions have of the grant with this fence, or an earlier one: its owner has
-// dropped that grant for a new one. All these sessions are told of the loss, except by, which asked for the new one.
-func (k *Keepalive) Supersede(h Holder, fence int64, by *Session) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.SupersedeLocked(h, fence, by)
-}
-
-// SupersedeLocked is Supersede for a Store that has the Keepalive locked.
-func (k *Keepalive) SupersedeLocked(h Holder, fence int64, by *Session) {
-	l := k.leases[h]
-	if l == nil || l.fence > fence {
-		return
-	}
-	for i := len(l.holds) - 1; i >= 0; i-- {
-		if l.holds[i].session == by {
-			k.detachLocked(l.holds[i])
-		}
-	}
-	if len(l.holds) > 0 {
-		k.loseLocked(l, LossTaken, "its owner has taken it afresh")
 	}
 }
 
@@ -391,7 +368,7 @@ func (k *Keepalive) applyResult(l *lease, o Extension) {
 	switch o.Result {
 	case Extended:
 		k.svc.counters.sessionRenewals.Add(1)
-		l.until, l.lastErr = o.Until, nil
+		l.until, l.lastErr, l.gaveBack = o.Until, nil, l.gaveBack && l.doubtful
 		k.DropLocked(l.Holder, o.Released)
 		next := max(l.until-l.lead(), now+minRenewPause)
 		if l.doubtful { // it became so after this renewal was sent
@@ -406,7 +383,7 @@ func (k *Keepalive) applyResult(l *lease, o Extension) {
 		k.dropLeaseLocked(l)
 	default:
 		why, text := l.lossBy(o.Result)
-		k.loseLocked(l, why, text)
+		k.endLocked(l, why, text)
 	}
 }
 

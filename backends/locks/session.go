@@ -2,6 +2,7 @@ package locks
 
 import (
 	"errors"
+	"time"
 )
 
 // ErrSessionEnded reports that a LOCK was granted after its session had ended, and is undone.
@@ -81,6 +82,52 @@ func (c *Session) notify(loss Loss) {
 	c.svc.keepalive.mu.Unlock()
 	if !ended && c.onLoss != nil {
 		c.onLoss(loss)
+	}
+}
+
+// Supersede ends the holds that sessions have of the grant with this fence, or an earlier one: its owner has
+// dropped that grant for a new one. All these sessions are told of the loss, except by, which asked for the new one.
+func (k *Keepalive) Supersede(h Holder, fence int64, by *Session) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.SupersedeLocked(h, fence, by)
+}
+
+// SupersedeLocked is Supersede for a Store that has the Keepalive locked.
+func (k *Keepalive) SupersedeLocked(h Holder, fence int64, by *Session) {
+	if l := k.leases[h]; l != nil && l.fence <= fence {
+		k.supersedeLocked(l, by, LossTaken, "its owner has taken it afresh")
+	}
+}
+
+func (k *Keepalive) supersedeLocked(l *lease, by *Session, why lossReason, reason string) {
+	for i := len(l.holds) - 1; i >= 0; i-- {
+		if l.holds[i].session == by {
+			k.detachLocked(l.holds[i])
+		}
+	}
+	if len(l.holds) > 0 {
+		k.endLocked(l, why, reason)
+	}
+}
+
+// endLocked tells the sessions of a lease that it is lost, unless its owner has given it back through another proxy.
+func (k *Keepalive) endLocked(l *lease, why lossReason, reason string) {
+	if l.gaveBack {
+		k.dropLeaseLocked(l)
+	} else {
+		k.loseLocked(l, why, reason)
+	}
+}
+
+// NoteGivenBack notes that the owner has given a grant back through another proxy, and has that found out: by then others may have had
+// the lock, so that no node tells a release from a loss any more.
+func (k *Keepalive) NoteGivenBack(pause time.Duration, h Holder, fence int64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if l := k.leases[h]; l != nil && l.fence == fence {
+		l.gaveBack = true
+		k.recheckLocked(pause, l, true)
 	}
 }
 

@@ -243,6 +243,13 @@ if h and h.owner ~= owner and not replaces then return`}},
 		Edits:  []Edit{{"scripts/release.lua", "    alert(owner, 'forced ') -- proxies of an older version do not read it\n", ""}},
 	},
 	{
+		Name:   "given-back-without-a-word",
+		Breaks: "a session whose lock its owner gives back through another proxy is not told of a loss, though others have had it since",
+		Rare:   true,
+		Units:  Units{"backends/locks/quorum", "^TestSession_GivenBackElsewhereAndTaken$"},
+		Edits:  []Edit{{"scripts/release.lua", "    if how == 'strict' then alert(owner, 'given ' .. int(h.fence) .. ' ') end -- a session at another proxy may keep it\n", ""}},
+	},
+	{
 		Name:   "unlock-of-a-request-takes-another",
 		Breaks: "an UNLOCK with the id of a LOCK gives back the hold of that, though a node that has it is silent",
 		Rare:   true,

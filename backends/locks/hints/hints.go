@@ -153,13 +153,7 @@ const cutPause = 5 * time.Millisecond
 // Message reads what the scripts publish.
 func (l *Listener) Message(m rueidis.PubSubMessage) {
 	if m.Channel == l.cutChannel() {
-		cut, forced := strings.CutPrefix(m.Message, "forced ")
-		switch h, ok := parseCut(cut, l.Set.Opts.Prefix); {
-		case ok && forced: // the same without it follows
-			l.Keepalive.NoteForced(h)
-		case ok:
-			l.Keepalive.RecheckIn(cutPause+l.Set.Opts.Random.UpTo(cutPause), h, true)
-		}
+		l.cut(m.Message)
 		return
 	}
 	fence, how, _ := strings.Cut(m.Message, " ")
@@ -176,6 +170,28 @@ func (l *Listener) Message(m rueidis.PubSubMessage) {
 		kind = locks.Undone
 	}
 	l.Source.Released(k, n, kind)
+}
+
+// cut reads that a lease ends earlier than before.
+func (l *Listener) cut(message string) {
+	pause := cutPause + l.Set.Opts.Random.UpTo(cutPause)
+	message, forced := strings.CutPrefix(message, "forced ")
+	message, gaveBack := strings.CutPrefix(message, "given ")
+	fence := int64(0)
+	if gaveBack {
+		var word string
+		word, message, _ = strings.Cut(message, " ")
+		fence, _ = strconv.ParseInt(word, 10, 64)
+	}
+	switch h, ok := parseCut(message, l.Set.Opts.Prefix); {
+	case !ok:
+	case gaveBack:
+		l.Keepalive.NoteGivenBack(pause, h, fence)
+	case forced: // the same without it follows
+		l.Keepalive.NoteForced(h)
+	default:
+		l.Keepalive.RecheckIn(pause, h, true)
+	}
 }
 
 // parseCut reads whose lease a node has cut.

@@ -160,6 +160,39 @@ func TestSession_OneHoldGivenBackThroughAnotherProxy(t *testing.T) {
 	}
 }
 
+// TestSession_GivenBackElsewhereAndTaken is no loss, though others, or the owner itself, have had the lock when the session finds out.
+func TestSession_GivenBackElsewhereAndTaken(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		what string
+		then func(t *testing.T, c *client, p []*proxy)
+		kept int
+	}{
+		{"then taken by another", func(t *testing.T, _ *client, p []*proxy) {
+			lock(t, p[1], "job", "bob", 20*time.Second)
+			unlock(t, p[1], "job", "bob", 0)
+		}, 0},
+		{"then taken again", func(t *testing.T, c *client, _ []*proxy) { c.lock(t, "job", "alice", 3*time.Second, 0) }, 1},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			t.Parallel()
+			nodes := redistest.StartNodes(t, 3)
+			p := rivals(t, 2, nodes)
+			c := newClient(p[0])
+			c.lock(t, "job", "alice", 3*time.Second, 0)
+			for _, n := range nodes {
+				eventually(t, patient, "the proxy hears of leases that are cut", func() bool { return n.Do(t, "PUBSUB", "NUMSUB", "lockproxy:node:cut").Elems[1].Int() > 0 })
+			}
+			unlock(t, p[1], "job", "alice", 0)
+			tt.then(t, c, p)
+			time.Sleep(2 * time.Second) // it is renewed after one
+			if kept := keptBy(p[0]); len(c.told()) > 0 || kept != tt.kept {
+				t.Errorf("told %+v, %d kept", c.told(), kept)
+			}
+		})
+	}
+}
+
 func TestSession_RenewedThroughAnotherProxy(t *testing.T) {
 	t.Parallel()
 	p := rivals(t, 2, redistest.StartNodes(t, 3))
