@@ -175,14 +175,19 @@ func TestDecide(t *testing.T) {
 		{0, "SET job:a you XX PXAT 1", `ADOPTREFUSED SET job:a: with these arguments it does not compare the value; adopted by "job:*"`},
 		{0, "SET job:a me XX PX 2000", "+OK"},
 		{0, "EVAL cad 1 job:a me", ":1"},
+		{0, "EVAL select 1 lock:a 0", ":0"},
+		{0, "EVAL select 1 lock:a 1", `ADOPTREFUSED EVAL lock:a: SELECT beside the lock; adopted by "lock:*"`},
 		{0, "EVALSHA 0123 1 job:a me", "NOSCRIPT No matching script. Please use EVAL."},
 		{0, "EVAL cad 1 x me", "no lock"},
 		{0, "EVAL cad 9 job:a me", "no lock"},
 	} {
 		args := strings.Fields(step.args)
 		for i := range args {
-			if args[i] == "cad" {
+			switch args[i] {
+			case "cad":
 				args[i] = compareAndDelete
+			case "select":
+				args[i] = `redis.call('select', tonumber(ARGV[1])) return redis.call('del', KEYS[1])`
 			}
 		}
 		got := p[step.at].do(args...)

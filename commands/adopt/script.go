@@ -68,6 +68,7 @@ func (a *Adoption) newOneLockCall(c Connection, s *idiom.Script, words []string,
 	}
 	dialect := a.opt.Dialect()
 	call.Speak(dialect)
+	call.In(c.Database())
 	p := a.pattern(c.Database(), call.Key())
 	v := a.classify(call, p, shape{script: s.SHA, keys: n, args: len(args), first: call.Key() == lock, version: dialect.Version}, words[3:])
 	made := &Call{Call: call, pattern: p, command: name, class: v.class, onHash: v.hash, script: s.SHA, follows: s.Follows(), words: words}

@@ -15,6 +15,7 @@ type Call struct {
 	key      string
 	values   []string                // arguments that may be the value of the lock
 	compares func(w *world) []string // strings that the script compares with the value of another's lock; nil: it is no script
+	database int                     // of the client
 	reads    bool                    // a call that changes the lock is refused
 	proto    int
 	readOnly bool
@@ -29,6 +30,9 @@ type Call struct {
 
 // Speak makes the call answer as a server of that dialect does. Without it the dialect is the zero Dialect.
 func (c *Call) Speak(d Dialect) { c.dialect = d }
+
+// In makes the call one of a client in that database, which is 0 without it.
+func (c *Call) In(database int) { c.database = database }
 
 // ReadsOnly has the call refused if it would change the lock: its class is ReadOnly, by which it is served.
 func (c *Call) ReadsOnly() { c.reads = true }

@@ -12,6 +12,7 @@ var releaseCases = []scriptCase{
 		 return 0`,
 		"local v = redis.pcall('get', KEYS[1])\r\nif type(v) == 'string' and v == tostring(ARGV[1]) then\r\n  return redis.call('del', KEYS[1] .. '')\r\nelse\r\n  return 0\r\nend\r\n",
 		`return redis.call('get', KEYS[1]) == ARGV[1] and redis.call('del', KEYS[1]) or 0 -- done`,
+		`redis.pcall('SELECT', 0) if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0`,
 	}},
 	{"12 delete mine: 1 or 0, -1 if absent", ReleaseOwn, "- release release - -", lockKey, onlyMe, []string{
 		`local v = redis.call('get', KEYS[1])

@@ -151,5 +151,5 @@ func latchText(reply lua.Reply) (string, bool) {
 
 // world is what a run of a call sees.
 func (c *Call) world(state State, now time.Time) *world {
-	return &world{key: c.key, was: state, is: state, members: membersOf(state, now), shares: sharesOf(state), now: now, adopted: c.adopted, readOnly: c.readOnly, dialect: c.dialect, fenceOf: c.fenceOf, deadlines: c.deadlines}
+	return &world{key: c.key, was: state, is: state, members: membersOf(state, now), shares: sharesOf(state), now: now, adopted: c.adopted, readOnly: c.readOnly, dialect: c.dialect, fenceOf: c.fenceOf, database: c.database, deadlines: c.deadlines}
 }
