@@ -160,7 +160,10 @@ func (w *world) signal(name string, args []string, channel bool) (lua.Reply, err
 			return reply, err
 		}
 	}
-	if !signalNames[name] || len(args) < 2 {
+	switch {
+	case !signalNames[name] && len(args) > 1 && w.adopted(args[1]):
+		return nil, refusef("%s of another lock", name)
+	case !signalNames[name] || len(args) < 2:
 		return nil, besideALock(name)
 	}
 	keys := args[1:2]
