@@ -318,16 +318,6 @@ func power(x, y float64) float64 {
 	return n
 }
 
-// noteCompared notes a string that is compared with the one that was shown.
-func (m *machine) noteCompared(a, b value) {
-	if a == m.shown {
-		a, b = b, a
-	}
-	if text, isText := a.(string); isText && m.shown != nil && b == m.shown {
-		m.compared = append(m.compared, text)
-	}
-}
-
 func compare(operator string, a, b value) value {
 	known(a)
 	known(b)

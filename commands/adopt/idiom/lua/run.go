@@ -73,14 +73,6 @@ func (s *Script) Run(on Version, keys, args []string, call Caller) (reply Reply,
 	return newMachine(on, keys, args, call).run(s.body)
 }
 
-// Compared runs the script, and returns the strings that it compares with shown, which call has shown it.
-func (s *Script) Compared(on Version, keys, args []string, shown string, call Caller) []string {
-	m := newMachine(on, keys, args, call)
-	m.shown = shown
-	_, _ = m.run(s.body)
-	return m.compared
-}
-
 // RunLong is Run for scripts with many keys, which take that long.
 func (s *Script) RunLong(on Version, keys, args []string, call Caller) (reply Reply, err error) {
 	if len(keys)+len(args) > MaxLongInput {
@@ -143,9 +135,7 @@ type machine struct {
 	keys, argv   *table // KEYS and ARGV; what else is global is in library
 	steps, depth int
 	most         int // steps
-
-	shown    value // nil: strings that are compared with it are not noted
-	compared []string
+	comparing
 }
 
 // step counts a step, and how deep it is, until leave.
