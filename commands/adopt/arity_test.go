@@ -51,3 +51,21 @@ func TestCall_AnyArity(t *testing.T) {
 		t.Errorf("only %d calls were decided, %d transactions executed", decided, executed)
 	}
 }
+
+// TestCall_IntoAnotherDatabase: a key cannot be put in the place of a lock from a database where its name is no lock's. It would
+// be in the way of the lock for good, since nobody in its database can delete it.
+func TestCall_IntoAnotherDatabase(t *testing.T) {
+	c := proxies(t, 1, "lock:* db=3")[0]
+	for command, keys := range map[string][]int{"MOVE lock:a 3": {1}, "COPY x lock:a DB 3": {1, 2}, "COPY x lock:a REPLACE DB 3": {1, 2}, "COPY x lock:a": {1, 2}, "GET lock:a": {1}} {
+		var args [][]byte
+		for _, w := range strings.Fields(command) {
+			args = append(args, []byte(w))
+		}
+		known := Keys{keys, true}
+		adopts := c.a.Concerns(args) && c.a.Adopts(0, args, known)
+		call, err := c.a.Call(c, args, known)
+		if refused := strings.HasSuffix(command, " 3"); adopts != refused || call != nil || (err != nil) != refused {
+			t.Errorf("%s: %t, %v", command, adopts, err)
+		}
+	}
+}

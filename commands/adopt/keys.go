@@ -69,6 +69,9 @@ func (a *Adoption) lock(db int, args [][]byte, keys Keys) (string, *Pattern) {
 	if p := a.flushing(db, args); p != nil {
 		return p.Glob, p
 	}
+	if toAnotherDatabase(args) {
+		db = AnyDatabase
+	}
 	if !keys.Known || runsScript(args[0]) {
 		for _, arg := range args[1:] {
 			if !a.mayMatch(arg) {
@@ -94,6 +97,11 @@ func (a *Adoption) lock(db int, args [][]byte, keys Keys) (string, *Pattern) {
 		}
 	}
 	return "", nil
+}
+
+// toAnotherDatabase reports whether a command may put a key into another database than its client's.
+func toAnotherDatabase(args [][]byte) bool {
+	return resp.Is(args[0], "MOVE") || len(args) > 3 && resp.Is(args[0], "COPY")
 }
 
 // bringsText reports whether a command contains the text of a script.
