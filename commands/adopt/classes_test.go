@@ -62,7 +62,7 @@ func TestClassify_ComparedWith(t *testing.T) {
 		`'m' .. 'e' == redis.call('get', KEYS[1])`:             "NOPERM",
 		`redis.call('get', KEYS[1]) == KEYS[2]`:                "NOPERM",
 		`redis.call('get', KEYS[1]) == ARGV[1] .. ':' .. 'me'`: "NOPERM",
-		`redis.call('strlen', KEYS[1]) == 2`:                   `ADOPTREFUSED EVAL lock:a: release of a lock that it has not compared with a value; adopted by "lock:*"`,
+		`redis.call('strlen', KEYS[1]) == 2`:                   `ADOPTREFUSED EVAL lock:a: a change of a lock that it has not compared with a value; adopted by "lock:*"`,
 	} {
 		eval := func() string {
 			return c.do("EVAL", "if "+condition+" then return redis.call('del', KEYS[1]) end return 0", "2", "lock:a", "me", "you")

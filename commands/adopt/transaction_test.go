@@ -99,6 +99,7 @@ func TestTransaction(t *testing.T) {
 		"taken in two commands":              {"0 WATCH lock:a > OK", "0 queue SETNX lock:a me > QUEUED", "0 queue EXPIRE lock:a 7 > QUEUED", "0 EXEC > *2 :1 :1", "1 PTTL lock:a > :7000"},
 		"no more free":                       {"0 WATCH lock:a > OK", "1 SET lock:a you NX PX 5000 > +OK", "0 queue SET lock:a me PX 5000 > QUEUED", "0 EXEC > *-1", "0 GET lock:a > $3 you"},
 		"only read":                          {"0 SET lock:a me NX PX 5000 > +OK", "1 WATCH lock:a > OK", "1 queue GET lock:a > QUEUED", "1 queue PTTL lock:a > QUEUED", "1 queue EXISTS lock:a > QUEUED", "1 EXEC > *3 $2 me :5000 :1"},
+		"by a script served as a read":       {"0 SET lock:a me NX PX 5000 > +OK", "0 queue EVAL return(redis.call('strlen',KEYS[1])==2)and(redis.call('del',KEYS[1]))or(0) 1 lock:a > QUEUED", "0 EXEC > " + refused + `EXEC lock:a: a change of a lock that it has not compared with a value; adopted by "lock:*"`, "1 GET lock:a > $2 me"},
 		"only read, and another's":           {"0 SET lock:a me NX PX 5000 > +OK", "1 WATCH lock:a > OK", "0 DEL lock:a > :1", "0 SET lock:a me NX PX 5000 > +OK", "1 queue GET lock:a > QUEUED", "1 EXEC > *-1"},
 		"nothing but WATCH":                  {"0 WATCH lock:a > OK", "0 EXEC > *0", "0 WATCH lock:a > OK", "1 SET lock:a you NX PX 5000 > +OK", "0 EXEC > *-1"},
 		"read and released":                  {"0 SET lock:a me NX PX 5000 > +OK", "1 queue GET lock:a > QUEUED", "1 queue DEL lock:a > QUEUED", "1 queue GET lock:a > QUEUED", "1 EXEC > *3 $2 me :1 $-1", "1 EXISTS lock:a > :0"},

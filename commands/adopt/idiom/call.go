@@ -37,6 +37,8 @@ func (c *Call) In(database int) { c.database = database }
 // ReadsOnly has the call refused if it would change the lock: its class is ReadOnly, by which it is served.
 func (c *Call) ReadsOnly() { c.reads = true }
 
+var errNotCompared = refusef("a change of a lock that it has not compared with a value")
+
 // tokens are what may be the value of the caller's lock, or its field: arguments, and what the script looks for in another's lock.
 func (c *Call) tokens(now time.Time) []string {
 	all := slices.Clip(c.values)
@@ -139,7 +141,7 @@ func (c *Call) Run(state State, now time.Time) (Outcome, error) {
 		op, err = c.latched(w, op, reply)
 	}
 	if err == nil && c.reads && op.Do != Nothing {
-		err = refusef("%s of a lock that it has not compared with a value", op.Do)
+		err = errNotCompared
 	}
 	if err != nil {
 		return Outcome{}, err

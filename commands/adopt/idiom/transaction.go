@@ -11,7 +11,11 @@ func Transaction(key string, calls []*Call, proto int) *Call {
 			replies := make([]any, 0, len(calls))
 			for _, c := range calls {
 				w.adopted, w.readOnly, w.inScript, w.deadlines, w.dialect = c.adopted, c.readOnly, false, c.deadlines, c.dialect
+				before := w.is
 				r, err := c.run(w)
+				if err == nil && c.reads && w.is != before {
+					err = errNotCompared
+				}
 				if err != nil {
 					return nil, err
 				}
