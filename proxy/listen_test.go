@@ -3,6 +3,7 @@ package proxy
 import (
 	"bytes"
 	"log/slog"
+	"math"
 	"strings"
 	"testing"
 )
@@ -26,7 +27,7 @@ func TestListen_AddressInUse(t *testing.T) {
 
 // TestWarnOfFewFiles: it is logged at start, and not when the first client cannot be accepted.
 func TestWarnOfFewFiles(t *testing.T) {
-	for clients, want := range map[int]bool{1: false, 1 << 40: true} {
+	for clients, want := range map[int]bool{1: false, math.MaxInt32: true} {
 		var b bytes.Buffer
 		warnOfFewFiles(clients, slog.New(slog.NewTextHandler(&b, nil)))
 		if got := strings.Contains(b.String(), "raise LimitNOFILE"); got != want {
