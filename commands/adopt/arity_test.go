@@ -56,7 +56,7 @@ func TestCall_AnyArity(t *testing.T) {
 // be in the way of the lock for good, since nobody in its database can delete it.
 func TestCall_IntoAnotherDatabase(t *testing.T) {
 	c := proxies(t, 1, "lock:* db=3")[0]
-	for command, keys := range map[string][]int{"MOVE lock:a 3": {1}, "COPY x lock:a DB 3": {1, 2}, "COPY x lock:a REPLACE DB 3": {1, 2}, "COPY x lock:a": {1, 2}, "GET lock:a": {1}} {
+	for command, keys := range map[string][]int{"MOVE lock:a 3": {1}, "COPY x lock:a DB 3": {1, 2}, "COPY x lock:a REPLACE DB 3": {1, 2}, "COPY x lock:a": {1, 2}, "COPY x lock:a REPLACE": {1, 2}, "GET lock:a": {1}} {
 		var args [][]byte
 		for _, w := range strings.Fields(command) {
 			args = append(args, []byte(w))

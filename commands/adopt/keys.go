@@ -101,7 +101,8 @@ func (a *Adoption) lock(db int, args [][]byte, keys Keys) (string, *Pattern) {
 
 // toAnotherDatabase reports whether a command may put a key into another database than its client's.
 func toAnotherDatabase(args [][]byte) bool {
-	return resp.Is(args[0], "MOVE") || len(args) > 3 && resp.Is(args[0], "COPY")
+	return resp.Is(args[0], "MOVE") || len(args) > 3 && resp.Is(args[0], "COPY") &&
+		slices.ContainsFunc(args[3:], func(a []byte) bool { return resp.Is(a, "DB") })
 }
 
 // bringsText reports whether a command contains the text of a script.
