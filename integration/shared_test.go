@@ -337,10 +337,10 @@ func TestShared_SessionOfAReader(t *testing.T) { onNodesAndEtcd(t, 2, testSessio
 
 func testSessionOfAReader(t *testing.T, r *rig) {
 	reader := redistest.Open(t, r.addr())
-	wantGrant(t, reader.Do(t, "LOCK", "job", "1s", "SHARED", "SESSION"))
-	wantGrant(t, reader.Do(t, "LOCK", "job", "1s", "SHARED", "SESSION", "OWNER", "me"))
+	wantGrant(t, reader.Do(t, "LOCK", "job", "4s", "SHARED", "SESSION"))
+	wantGrant(t, reader.Do(t, "LOCK", "job", "4s", "SHARED", "SESSION", "OWNER", "me"))
 	writer := redistest.Open(t, r.proxies[1].Addr())
-	if v := writer.Do(t, "LOCK", "job", "30s", "WAIT", "2500ms"); v.Raw != "*-1\r\n" {
+	if v := writer.Do(t, "LOCK", "job", "30s", "WAIT", "6s"); v.Raw != "*-1\r\n" {
 		t.Fatalf("granted beside readers whose sessions live: %v", v)
 	}
 	writer.Send(t, redistest.Command("LOCK", "job", "30s", "WAIT", "1m"))
