@@ -105,16 +105,19 @@ func (s *Session) pinTo(ctx context.Context, pool *upstream.Pool) bool {
 }
 
 // keepPinned has the client keep its pinned connection, which now has state of the client's.
-func (s *Session) keepPinned() { s.pinnedForLife = true; s.publishStateful() }
+func (s *Session) keepPinned() {
+	s.pinnedForLife = true
+	s.publishStateful()
+}
 
-// askPinned sends a command on the pinned connection and gives the client the reply, which it returns; nil: there is none.
-func (s *Session) askPinned(ctx context.Context, raw []byte) []byte {
+// askPinned sends a command on the pinned connection, if there can be one, and gives the client the reply; nil: it was lost.
+func (s *Session) askPinned(ctx context.Context, raw []byte) (reply []byte, asked bool) {
 	if !s.pin(ctx) {
-		return nil
+		return nil, false
 	}
 	reply, err := s.replies.Ask(ctx, s.pinned, raw)
 	s.answer(reply, err)
-	return reply
+	return reply, true
 }
 
 // openPinned makes sure that the session has a live connection of its own to a node. If that fails the session is on

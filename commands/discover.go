@@ -89,12 +89,8 @@ func (s *Session) discover(ctx context.Context, args [][]byte) {
 // runModule sends MODULE LOAD, LOADEX or UNLOAD, and waits for the reply: a command that
 // the module brings may follow.
 func (s *Session) runModule(ctx context.Context, q request) {
-	if !s.pin(ctx) {
-		return
-	}
-	reply, err := s.replies.Ask(ctx, s.pinned, q.raw)
-	if _, refused := resp.Error(reply); !refused {
+	reply, asked := s.askPinned(ctx, q.raw)
+	if _, refused := resp.Error(reply); asked && !refused {
 		s.d.discovery.Forget()
 	}
-	s.answer(reply, err)
 }

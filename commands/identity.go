@@ -50,7 +50,7 @@ func (s *Session) runPinnedForLife(ctx context.Context, q request) {
 // runUnknownSub sends a subcommand of CLIENT that is not known here. The client keeps the connection that this may have
 // changed, unless the upstream does not know it either, as with MAINT_NOTIFICATIONS, which redis-py 8 sends first of all.
 func (s *Session) runUnknownSub(ctx context.Context, q request) {
-	if reply := s.askPinned(ctx, q.raw); reply != nil && !bytes.HasPrefix(bytes.ToLower(reply), []byte("-err unknown subcommand")) {
+	if reply, _ := s.askPinned(ctx, q.raw); reply != nil && !bytes.HasPrefix(bytes.ToLower(reply), []byte("-err unknown subcommand")) {
 		s.keepPinned()
 	}
 }
@@ -306,7 +306,7 @@ func (s *Session) setInfo(ctx context.Context, q request) {
 
 // pause sends CLIENT PAUSE or UNPAUSE, and notes it if the upstream agrees.
 func (s *Session) pause(ctx context.Context, q request) {
-	if reply := s.askPinned(ctx, q.raw); string(reply) == "+OK\r\n" {
+	if reply, _ := s.askPinned(ctx, q.raw); string(reply) == "+OK\r\n" {
 		s.d.pause.Note(q.args)
 	}
 }
@@ -346,11 +346,11 @@ func (s *Session) setName(ctx context.Context, q request) {
 // the shared connection without a name. If it refuses, the client gets its reply.
 func (s *Session) mayName(ctx context.Context, command []byte) bool {
 	reply, err := s.replies.Ask(ctx, s.shared[s.connClass], command)
-	_, refused := resp.Error(reply)
-	if refused = refused || err != nil; refused {
-		s.answer(reply, err)
+	if _, refused := resp.Error(reply); err == nil && !refused {
+		return true
 	}
-	return !refused
+	s.answer(reply, err)
+	return false
 }
 
 // getName is CLIENT GETNAME.
