@@ -124,9 +124,7 @@ func (c *Client) Unlock(ctx context.Context, args [][]byte) (reply Reply, err er
 	c.verbs.waits.giveUp(req.Key, req.Owner, req.Req)
 	left, err := c.verbs.opt.Locker.Unlock(ctx, req)
 	c.log(event{"UNLOCK", req.DB, req.Name, req.Owner, req.Fence, began, err}, "lock given back", slog.Int("holds", left))
-	if err == nil && left == 0 || o.Owner == "" && locks.NotHeld(err) {
-		c.implicit.Released(req.Key, req.Owner, req.Shared)
-	}
+	c.noteUnlock(req.Key, req.Owner, req.Shared, o.Owner != "", left, err)
 	if err != nil {
 		return reply, err
 	}
@@ -135,6 +133,13 @@ func (c *Client) Unlock(ctx context.Context, args [][]byte) (reply Reply, err er
 		released = 1
 	}
 	return Reply{Bytes: resp.AppendInt(nil, released)}, nil
+}
+
+// noteUnlock notes what an UNLOCK was answered; named: its client said the owner.
+func (c *Client) noteUnlock(k locks.Key, owner string, shared, named bool, left int, err error) {
+	if err == nil && left == 0 || !named && locks.NotHeld(err) {
+		c.implicit.Released(k, owner, shared)
+	}
 }
 
 // implicitLock finds the lock for a command that names no owner.

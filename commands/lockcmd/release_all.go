@@ -85,9 +85,7 @@ func (c *Client) UnlockAll(ctx context.Context, args [][]byte) (reply Reply, err
 	for i, b := range all {
 		c.logAll("UNLOCKALL", b, began, failed, "lock given back")
 		for _, k := range b.names {
-			if err := failed[k.Name]; err == nil && left[i] == 0 || o.Owner == "" && locks.NotHeld(err) {
-				c.implicit.Released(k, b.owner, b.shared)
-			}
+			c.noteUnlock(k, b.owner, b.shared, o.Owner != "", left[i], failed[k.Name])
 		}
 	}
 	released := int64(0)
