@@ -107,30 +107,30 @@ const sampleOther = "\x00another owner"
 // Accept runs a call over all states it may meet, and names what it is for. A call that cannot be run in one of
 // them is Unclear, and so is what no class describes; the rows say why.
 func (c *Call) Accept(now time.Time) (Rows, Class) {
-	rows := c.rows(String, "", now, nil)
+	rows, tokens := c.rows(String, "", now, nil), append(c.tokens(now), "no argument")
 	switch op := rows[0].Outcome.Op; {
 	case op.Kind == Sorted, op.Kind == ReadWrite:
-		return c.accept(op.Kind, now)
+		return c.accept(op.Kind, tokens, now)
 	case op.Do == Enter:
-		return c.accept(Hash, now)
+		return c.accept(Hash, tokens, now)
 	case rows.allWrongType():
-		rows, class := c.accept(Hash, now)
+		rows, class := c.accept(Hash, tokens, now)
 		if rows.allWrongType() {
-			return c.accept(Sorted, now)
+			return c.accept(Sorted, tokens, now)
 		}
 		if class == ReadOnly {
-			if shares, its := c.accept(ReadWrite, now); shares.change() || its == Unclear && c.asksForMode(now) {
+			if shares, its := c.accept(ReadWrite, tokens, now); shares.change() || its == Unclear && c.asksForMode(now) {
 				return shares, its
 			}
 		}
 		return rows, class
 	}
-	rows, class := c.accept(String, now)
+	rows, class := c.accept(String, tokens, now)
 	if class != ReadOnly {
 		return rows, class
 	}
 	for _, kind := range []Kind{Hash, Sorted} { // it may ask for the kind of the key, and do nothing to a string
-		others, class := c.accept(kind, now)
+		others, class := c.accept(kind, tokens, now)
 		if others.change() || class == ReadOnly && others.differ() && !rows.differ() {
 			return others, class
 		}
@@ -143,13 +143,12 @@ func (rows Rows) change() bool {
 	return slices.ContainsFunc(rows, func(r Row) bool { return r.Outcome.Op.Do != Nothing })
 }
 
-// accept tries everything that may be the caller's value as the lock's own value, and takes the first that makes a difference.
-func (c *Call) accept(kind Kind, now time.Time) (Rows, Class) {
+// accept tries each of tokens as the lock's own value, and takes the first that makes a difference.
+func (c *Call) accept(kind Kind, tokens []string, now time.Time) (Rows, Class) {
 	if kind == ReadWrite {
-		return c.acceptShares(now)
+		return c.acceptShares(tokens, now)
 	}
 	var first, best Rows
-	tokens := append(c.tokens(now), "no argument")
 	for i, mine := range tokens {
 		if slices.Contains(tokens[:i], mine) {
 			continue

@@ -39,10 +39,10 @@ func (c *Call) asksForMode(now time.Time) bool {
 	return w.modeRead
 }
 
-// acceptShares is accept for a read/write lock: it takes the first argument with which something is done to it, and else one with which
+// acceptShares is accept for a read/write lock: it takes the first token with which something is done to it, and else one with which
 // it is not clear what is done.
-func (c *Call) acceptShares(now time.Time) (best Rows, class Class) {
-	for _, mine := range append(c.tokens(now), "no argument") {
+func (c *Call) acceptShares(tokens []string, now time.Time) (best Rows, class Class) {
+	for _, mine := range tokens {
 		rows := c.rows(ReadWrite, mine, now, nil)
 		its := rows.shareClass()
 		if best == nil || its == Unclear {
