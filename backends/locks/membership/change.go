@@ -339,8 +339,8 @@ func (c *change) longestLease(ctx context.Context, i int) (left time.Duration, k
 		case v.Kind == vote.No:
 			return 0, "", false, nil
 		case v.Kind == vote.Yes:
-			if millis(ms) > left {
-				left, key = millis(ms), its
+			if vote.Millis(ms) > left {
+				left, key = vote.Millis(ms), its
 			}
 			if cursor, tries = next, 0; cursor == "0" {
 				return left, key, true, nil

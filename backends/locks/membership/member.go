@@ -35,7 +35,7 @@ func (m *member) parse(reply []rueidis.RedisMessage) (vote.Vote, error) {
 	if err := vote.ReadInts(reply, &code, &m.largest, &maxTTL, &votes, &since, &m.now); err != nil {
 		return vote.Vote{}, err
 	}
-	m.maxTTL, m.since, m.votes, m.record = millis(maxTTL), millis(since), votes == 1, map[string]string{}
+	m.maxTTL, m.since, m.votes, m.record = vote.Millis(maxTTL), vote.Millis(since), votes == 1, map[string]string{}
 	for reply = reply[6:]; len(reply) >= 2; reply = reply[2:] {
 		var k, v string
 		if err := cmp.Or(vote.ReadText(reply[0], &k), vote.ReadText(reply[1], &v)); err != nil {
@@ -49,8 +49,6 @@ func (m *member) parse(reply []rueidis.RedisMessage) (vote.Vote, error) {
 	}
 	return v, vote.CheckFence(m.largest)
 }
-
-func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
 // epoch is how often the set was changed.
 func (m *member) epoch() int64 {
@@ -76,8 +74,8 @@ func (m *member) remaining() remaining {
 	if err != nil || err2 != nil {
 		return r
 	}
-	r.read = millis(m.now - read)
-	if told := millis(at - m.now); told < r.left {
+	r.read = vote.Millis(m.now - read)
+	if told := vote.Millis(at - m.now); told < r.left {
 		r.left, r.key = told, over[3]
 	}
 	return r
@@ -92,7 +90,7 @@ func (m *member) lastSeen(list vote.NodeList) (ago time.Duration, ok bool) {
 		if err != nil || err2 != nil || !(vote.NodeList{Fingerprint: word}).Same(list) {
 			continue
 		}
-		if d := millis(m.now - last); !ok || d < ago {
+		if d := vote.Millis(m.now - last); !ok || d < ago {
 			ago, ok = d, true
 		}
 	}

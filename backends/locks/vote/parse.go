@@ -129,6 +129,7 @@ func checkFenceOrNone(n int64) error {
 	return CheckFence(n)
 }
 
+// Millis is a time that a script told, in ms.
 func Millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
 // ParseAnnounce reads what announce answers.
@@ -224,7 +225,7 @@ func parseNo(m []rueidis.RedisMessage, err error) (Vote, error) {
 	return v, err
 }
 
-// obstacles are what a node calls what is in the way.
+// obstacles are by the words in which a node says what is in the way.
 var obstacles = map[string]locks.Obstacle{"readers": locks.Readers, "upgrade": locks.Upgrade, "intent": locks.Intent, "seat": locks.Permits}
 
 // ParseDone reads the scripts that answer {1} or {0}.
@@ -297,6 +298,7 @@ func ReadText(m rueidis.RedisMessage, dst *string) (err error) {
 	return err
 }
 
+// ErrNoRecord is why a node without a node record does not vote.
 var ErrNoRecord = errors.New("has no node record yet")
 
 // ParseRepair reads what register and restore answer, {1, largest fence, max-ttl} or {0}.

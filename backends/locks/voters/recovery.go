@@ -387,7 +387,7 @@ func conditionOf(votes []vote.Vote, maxTTL time.Duration, ours vote.NodeList) *c
 	c := &condition{set: vote.NodeSet{Now: ours}, longest: maxTTL.Milliseconds()}
 	for _, v := range votes {
 		switch {
-		case v.Code == vote.NoRecord && !v.OlderFormat:
+		case v.Unregistered():
 			c.absent++
 		case v.Code == vote.OtherSet:
 			c.others++
