@@ -1,6 +1,6 @@
-// Package chores does what is due later and nobody waits for, again until it succeeds or is given up.
+// Package chores runs tasks at a later time, for which no caller waits, and tries them again until they succeed or are given up.
 //
-// A List owns its goroutines: one that waits for what is due next, while there is anything, and a few that do it.
+// A List owns its goroutines: one waits for the next task that is due, while there is one, and others run those that are.
 package chores
 
 import (
@@ -164,7 +164,7 @@ func (l *List) do(x *Chore) {
 	}
 }
 
-// A dueHeap has what is due first in front.
+// A dueHeap is a heap of chores by the time at which they are due.
 type dueHeap []*Chore
 
 func (h dueHeap) Len() int           { return len(h) }

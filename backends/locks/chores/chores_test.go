@@ -62,7 +62,7 @@ func TestList_Again(t *testing.T) {
 	})
 }
 
-// TestList_Drop: what is dropped is not done, nor tried again, and the others are.
+// TestList_Drop: a chore that is dropped is neither run nor tried again; the others are.
 func TestList_Drop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newList()
@@ -92,7 +92,7 @@ func TestList_Drop(t *testing.T) {
 	})
 }
 
-// TestList_Close: what is under way is told to end, and nothing is done after it.
+// TestList_Close: Close ends the chore that runs, and no other is run after it.
 func TestList_Close(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newList()

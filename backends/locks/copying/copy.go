@@ -166,11 +166,11 @@ func (o *oneCopy) install(ctx context.Context) (parts int, err error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.names)) {
 		held := o.names[name]
-		for _, o := range held.owners {
-			for ids := o.holds; len(ids) > 0; {
+		for _, its := range held.owners {
+			for ids := its.holds; len(ids) > 0; {
 				some := ids[:min(len(ids), partSize)]
 				ids = ids[len(some):]
-				names = append(append(names, name, o.owner, strconv.FormatInt(held.left, 10), strconv.Itoa(len(some))), some...)
+				names = append(append(names, name, its.owner, strconv.FormatInt(held.left, 10), strconv.Itoa(len(some))), some...)
 				if len(requests)+len(names) >= partSize {
 					if err := flush(); err != nil {
 						return parts, err

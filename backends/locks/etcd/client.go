@@ -35,12 +35,12 @@ var (
 // A client asks the members of etcd, one at a time: the one that answered last, and the next one when that fails. What it
 // sends may so be done twice, and must bear it.
 type client struct {
-	target  Target
-	timeout time.Duration // of one try
-	http    *http.Client  // for what callers wait for
-	aside   *http.Client  // for looks at members, and watches: a queue for connections is no reason to think a member down
-	scheme  string
-	using   atomic.Int64 // the member that is asked first
+	target     Target
+	timeout    time.Duration // of one try
+	http       *http.Client  // for what callers wait for
+	background *http.Client  // for looks at members, and watches: a queue for connections is no reason to think a member down
+	scheme     string
+	using      atomic.Int64 // the member that is asked first
 
 	yes, no []atomic.Int64 // answers and failures, by member
 
@@ -65,7 +65,7 @@ func newClient(o *Options) *client {
 			return (&tls.Dialer{NetDialer: dialer, Config: o.TLS()}).DialContext(ctx, network, addr)
 		}
 	}
-	c := &client{target: o.Target, timeout: o.NodeTimeout, http: &http.Client{Transport: t}, aside: &http.Client{Transport: t.Clone()}, scheme: "http"}
+	c := &client{target: o.Target, timeout: o.NodeTimeout, http: &http.Client{Transport: t}, background: &http.Client{Transport: t.Clone()}, scheme: "http"}
 	if o.Secure {
 		c.scheme = "https"
 	}
@@ -78,7 +78,7 @@ func newClient(o *Options) *client {
 
 func (c *client) close() {
 	c.http.CloseIdleConnections()
-	c.aside.CloseIdleConnections()
+	c.background.CloseIdleConnections()
 }
 
 // counts are the answers of each member.
@@ -247,7 +247,7 @@ func (c *client) send(ctx context.Context, i int, path, token string, body []byt
 	}
 	by := c.http
 	if path == pathStatus || path == pathWatch {
-		by = c.aside
+		by = c.background
 	}
 	resp, err := by.Do(req)
 	if err != nil {
