@@ -32,7 +32,7 @@ elseif how == 'floor' then
   if at > floor then redis.call('HSET', KEYS[3], 'floor', int(at)) end
   if at > largest then redis.call('HSET', KEYS[3], 'g', int(at)) end
 end
-local votes = (not refusal or refusal[1] == -4 and rec[1] == replid and rec[3] == '1' and now >= tonumber(rec[2])) and 1 or 0
+local votes = (not refusal or refusal[1] == -4 and kept_id == replid and kept_sync == '1' and now >= tonumber(kept_until)) and 1 or 0
 if how == 'leases' then
   if votes == 0 then return refusal end
   local prefix = string.sub(KEYS[3], 1, -5)

@@ -12,7 +12,7 @@
 --   {1, largest fence, max-ttl}  the node votes     {1, next cursor}  of purge     {1}  done     {0, ms}  another copy is under way, for
 --       so many ms at least     else its refusal, also if it has another gen
 -- Repeating any of these changes nothing. A copy that stopped is begun anew by any proxy.
-if not refusal and rec[10] == ARGV[6] then return {1, math.max(largest, floor), maxttl} end
+if not refusal and gen == ARGV[6] then return {1, math.max(largest, floor), maxttl} end
 if not refusal then return {0, 0} end
 if refusal[1] ~= -2 or refusal[4] ~= ARGV[6] or refusal[5] ~= 0 then return refusal end
 local what, id = ARGV[5], ARGV[7]

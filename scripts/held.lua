@@ -41,4 +41,4 @@ for _, key in ipairs(page[2]) do
     requests[#requests + 1] = {name, redis.call('GET', key), int(redis.call('PTTL', key))}
   end
 end
-return {1, page[1], rec[10] or '', int(math.max(largest, floor)), names, requests, maxttl}
+return {1, page[1], gen or '', int(math.max(largest, floor)), names, requests, maxttl}

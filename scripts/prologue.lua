@@ -88,18 +88,19 @@ elseif not string.find(info.err, 'is not supported', 1, true) then
   return info
 end
 
-local rec = redis.call('HMGET', KEYS[3], 'id', 'until', 'sync', 'g', 'floor', 'ttl', 'word', 'm' .. ARGV[1] .. ' ' .. ARGV[4], 'readers',
-  'gen', 'doubt', 'copied')
-local largest, floor = tonumber(rec[4] or '0'), tonumber(rec[5] or '0')
-local longest = tonumber(rec[6] or '0')
+-- The node record as it was when the call came; false for a field that is missing.
+local kept_id, kept_until, kept_sync, kept_largest, kept_floor, kept_ttl, kept_word, spoke_at, had_readers, gen, kept_doubt, copied_floor =
+  unpack(redis.call('HMGET', KEYS[3], 'id', 'until', 'sync', 'g', 'floor', 'ttl', 'word', 'm' .. ARGV[1] .. ' ' .. ARGV[4], 'readers',
+    'gen', 'doubt', 'copied'))
+local largest, floor, longest = tonumber(kept_largest or '0'), tonumber(kept_floor or '0'), tonumber(kept_ttl or '0')
 
 -- A node keeps words with a format by which proxies that would do harm are in another set: 2; 3 when it has had readers, beside whom
 -- a proxy that does not know of them would let a writer in; 4 when it has heard of no proxy for max-ttl that may count a vote later
 -- than rounds, which a copy relies on. plain is a word as proxies say it, stored as the node keeps it.
-local bounded = rec[7] and string.sub(rec[7], 1, 1) == '4'
+local bounded = kept_word and string.sub(kept_word, 1, 1) == '4'
 local function plain(kept) return kept and (string.gsub(kept, '^[23]', '4')) end
-local function stored(said) return bounded and said or (string.gsub(said, '^4', rec[9] and '3' or '2')) end
-local word = bounded and rec[7] or plain(rec[7])
+local function stored(said) return bounded and said or (string.gsub(said, '^4', had_readers and '3' or '2')) end
+local word = bounded and kept_word or plain(kept_word)
 local rounds = 3000 -- ms after which proxies count no vote on a question, as RoundLimit in voters/round.go
 
 -- maxttl is the largest max-ttl of the leases that may run here and of the proxy: a proxy with a smaller one must neither
@@ -119,7 +120,7 @@ end
 
 -- spoke notes that this proxy makes or keeps a lease (call is redis.call), or may do so (redis.pcall).
 local function spoke(call)
-  if maxttl == longest and rec[8] and now - rec[8] < 1000 and now >= tonumber(rec[8]) then return end
+  if maxttl == longest and spoke_at and now - spoke_at < 1000 and now >= tonumber(spoke_at) then return end
   if #over > 0 then call('HDEL', KEYS[3], unpack(over)) end
   call('HSET', KEYS[3], 'ttl', maxttl, 'm' .. ARGV[1] .. ' ' .. ARGV[4], now)
 end
@@ -151,7 +152,7 @@ local function named_loss() return int(us) .. ':' .. string.sub(replid, 1, 8) en
 -- copied_in returns in how many ms a copy may begin: when no proxy counts a vote any more that this node gave before it forgot, with
 -- two percent for the drift of clocks.
 local function copied_in()
-  if not rec[10] or not bounded then return -1 end
+  if not gen or not bounded then return -1 end
   local since = tonumber(redis.call('HMGET', KEYS[3], 'since')[1])
   if since > now then -- the clock was stepped back
     since = now
@@ -161,25 +162,25 @@ local function copied_in()
 end
 
 local refusal
-if not rec[1] or not word then
-  refusal = {-1, now, replid, rec[1] and 1 or 0}
+if not kept_id or not word then
+  refusal = {-1, now, replid, kept_id and 1 or 0}
 elseif not listed() then
   local set = redis.call('HMGET', KEYS[3], 'epoch', 'list', 'nextlist')
   refusal = {-4, tonumber(set[1]), set[2] .. (set[3] and ', and to come ' .. set[3] or '')}
 else
-  local quarantine, synced = tonumber(rec[2]), rec[3] == '1'
-  if rec[1] ~= replid and lenient(ARGV[4]) and lenient(word) and lenient(following()) then
+  local quarantine, synced = tonumber(kept_until), kept_sync == '1'
+  if kept_id ~= replid and lenient(ARGV[4]) and lenient(word) and lenient(following()) then
     quarantine, synced, floor = 0, true, math.max(largest, us + skew)
     redis.call('HSET', KEYS[3], 'id', replid, 'until', '0', 'sync', '1', 'floor', int(floor))
-  elseif rec[1] ~= replid then
-    quarantine, synced, rec[10] = now + maxttl, false, named_loss()
-    redis.call('HSET', KEYS[3], 'id', replid, 'since', now, 'until', quarantine, 'sync', '0', 'gen', rec[10])
+  elseif kept_id ~= replid then
+    quarantine, synced, gen = now + maxttl, false, named_loss()
+    redis.call('HSET', KEYS[3], 'id', replid, 'since', now, 'until', quarantine, 'sync', '0', 'gen', gen)
   elseif quarantine > now + maxttl then -- the clock was stepped back
     quarantine = now + maxttl
     redis.call('HSET', KEYS[3], 'since', now, 'until', quarantine)
   end
   if now < quarantine then
-    refusal = {-2, quarantine - now, maxttl, rec[10] or '', copied_in()}
+    refusal = {-2, quarantine - now, maxttl, gen or '', copied_in()}
   elseif not synced then
     refusal = {-3, now - quarantine, int(quarantine) .. ':' .. replid, maxttl}
   end
@@ -198,13 +199,13 @@ end
 
 -- abstains returns the refusal of a call about a name; nil: this node votes about it. Ends beyond now + max-ttl are set to that, as in
 -- holder.
-local doubt = tonumber(rec[11] or '0')
+local doubt = tonumber(kept_doubt or '0')
 local function abstains()
   if refusal or doubt <= now then return refusal end
   local key = beside('doubt:')
   local left = redis.call('PTTL', key)
   if left > maxttl then redis.call('PEXPIRE', key, int(maxttl)) end
-  if left > 0 then return {-5, left, rec[10]} end
+  if left > 0 then return {-5, left, gen} end
 end
 
 -- no_doubt removes holds that were given back from what this node is in doubt about.
@@ -229,7 +230,7 @@ end
 -- reader returns the owner other than this one that reads the name for longest, and the end of its lease; nil: nobody else
 -- reads it. Ends beyond now + max-ttl are set to that, as in holder.
 local function reader(owner)
-  if not rec[9] then return end
+  if not had_readers then return end
   local key, limit = beside('lockr'), now + maxttl
   local last = redis.call('ZREVRANGE', key, 0, 1, 'WITHSCORES')
   if last[2] and tonumber(last[2]) > limit then
@@ -279,8 +280,8 @@ local function reads(owner, e, seat)
   redis.call('ZADD', key, int(e), owner)
   stay(key, e - now, maxttl)
   if seat then stay(beside('locks'), e - now, maxttl) end
-  if not rec[9] then
-    rec[9] = '1'
+  if not had_readers then
+    had_readers = '1'
     redis.call('HSET', KEYS[3], 'readers', '1', 'word', stored(word))
     if following() then redis.call('HSET', KEYS[3], 'next', stored(following())) end
   end

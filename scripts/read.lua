@@ -9,7 +9,7 @@
 --       followed by r or w and its owner
 -- fence is the largest one of the name when it is free. It writes nothing, but removes a record that has lapsed.
 local refusal = abstains()
-if refusal and refusal[1] == -5 then return {-5, refusal[2], refusal[3], rec[12], redis.call('HGETALL', beside('doubt:'))} end
+if refusal and refusal[1] == -5 then return {-5, refusal[2], refusal[3], copied_floor, redis.call('HGETALL', beside('doubt:'))} end
 if refusal then return refusal end
 local h = holder(1, 0)
 local c, _, owner, fence, since = fences('o', 'f', 'n')

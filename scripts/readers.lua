@@ -4,7 +4,7 @@
 -- It writes nothing.
 local refusal = abstains()
 if refusal then return refusal end
-if not rec[9] then return {1, 0} end
+if not had_readers then return {1, 0} end
 local key = beside('lockr')
 local out = {1, redis.call('ZCOUNT', key, '(' .. now, '+inf')}
 local all = redis.call('ZREVRANGE', key, 0, ARGV[5] - 1, 'WITHSCORES')

@@ -18,10 +18,10 @@ local function write(...)
     redis.call('HDEL', KEYS[3], 'next', 'nextlist')
   end
 end
-if rec[1] and how ~= 'force' then
+if kept_id and how ~= 'force' then
   local before = tonumber(redis.call('HMGET', KEYS[3], 'max')[1] or '0')
   maxttl = math.max(maxttl, before)
-  write('since', now, 'until', now + maxttl, 'sync', rec[1] == replid and rec[3] or '0', 'm' .. int(maxttl) .. ' older', now)
+  write('since', now, 'until', now + maxttl, 'sync', kept_id == replid and kept_sync or '0', 'm' .. int(maxttl) .. ' older', now)
   return {-2, maxttl, maxttl, '', -1}
 end
 if how == 'new' then

@@ -63,7 +63,7 @@ if unlock and intent and string.match(intent, '^%d+ (.*)$') == owner then -- oth
 end
 if unlock and claim and string.match(claim, '^%d+ %d+ (.*)$') == owner then redis.call('HDEL', KEYS[2], 'x') end
 -- A node that has copied may have forgotten such a note.
-noted = (tonumber(noted or '0') >= fence or not same and fence <= tonumber(rec[12] or '0')) and 1 or 0
+noted = (tonumber(noted or '0') >= fence or not same and fence <= tonumber(copied_floor or '0')) and 1 or 0
 local done = request ~= '' and recall('U' .. request)
 local had, numbered = h and h.values or {}, h and h.fence or 0
 local before

@@ -24,12 +24,12 @@ local refusal = abstains()
 if refusal and refusal[1] ~= -5 then return refusal end
 local owner, ttl, fence, grant = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
 local lineage, number, expected, reinstate, grow = ARGV[9], ARGV[10], ARGV[11], ARGV[12] ~= '0', ARGV[13] == '1'
-local by_quorum = rec[10] and ARGV[12] == rec[10]
+local by_quorum = gen and ARGV[12] == gen
 local shorten = ARGV[13] == '2'
 local h = holder(14, #ARGV)
 if h and (h.owner ~= owner or h.fence ~= fence or h.grant ~= grant) then return refusal or {0, h.owner, h.rest, h.fence} end
 
-if reinstate and not by_quorum and ARGV[12] ~= '1' then return refusal or {-5, 0, rec[10] or ''} end -- it has forgotten once more
+if reinstate and not by_quorum and ARGV[12] ~= '1' then return refusal or {-5, 0, gen or ''} end -- it has forgotten once more
 local _, seen, last = fences('m')
 last = tonumber(last or '0')
 local noted = last >= fence and 1 or 0
@@ -44,7 +44,7 @@ for i = 14, #ARGV do
     given = given + 1
   end
 end
-if not h and #named > 0 and not by_quorum and fence <= tonumber(rec[12] or '0') then return refusal or {-5, 0, rec[10]} end
+if not h and #named > 0 and not by_quorum and fence <= tonumber(copied_floor or '0') then return refusal or {-5, 0, gen} end
 if not h and (not reinstate or #named == 0 or (seen and seen > fence) or noted == 1) then return refusal or {0, '', 0, 0} end
 local other, e, its
 if not h or KEYS[4] then other, e, its = rival(owner, grant) end

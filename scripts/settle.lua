@@ -10,7 +10,7 @@ if refusal then return refusal end
 local h, fence, hold = holder(7, 7), tonumber(ARGV[6]), ARGV[7]
 if not h or h.owner ~= ARGV[5] or h.present == 0 then return {0} end
 if KEYS[4] and seat_of(h.grant) ~= seat_of(hold) then return {0} end
-if fence <= tonumber(rec[12] or '0') then return {0} end -- this node may have forgotten that the grant was given back
+if fence <= tonumber(copied_floor or '0') then return {0} end -- this node may have forgotten that the grant was given back
 local c, seen = fences()
 local late = h.grant == hold and h.before and fence >= math.max(h.before, floor)
 if fence >= c or late then

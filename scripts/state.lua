@@ -43,7 +43,7 @@ if ARGV[5] == 'all' then
   try('PTTL', scratch)
   try('DEL', scratch)
 end
-if rec[9] and ARGV[5] == 'all' then
+if had_readers and ARGV[5] == 'all' then
   try('ZADD', scratch, 1, 'o')
   try('ZRANGEBYSCORE', scratch, 2, 3)
   try('ZREVRANGE', scratch, 0, 1, 'WITHSCORES')
@@ -54,4 +54,4 @@ if rec[9] and ARGV[5] == 'all' then
 end
 local set = redis.call('HMGET', KEYS[3], 'epoch', 'word', 'list', 'next', 'nextlist')
 return {1, math.max(largest, floor), maxttl, tonumber(set[1]), plain(set[2]), set[3], plain(set[4]) or '', set[5] or '',
-  math.max(doubt - now, 0), rec[10] or '', why}
+  math.max(doubt - now, 0), gen or '', why}

@@ -40,7 +40,7 @@ local removed, left, reinstated, listeners, freed = 0, 0, false, 0, false
 		Name:   "no-quarantine",
 		Breaks: "a node that may have forgotten leases does not vote for max-ttl: it grants what another still has",
 		Edits: []Edit{
-			{"scripts/prologue.lua", "if rec[1] ~= replid and lenient(ARGV[4]) and lenient(word) and lenient(following()) then", "if rec[1] ~= replid then"},
+			{"scripts/prologue.lua", "if kept_id ~= replid and lenient(ARGV[4]) and lenient(word) and lenient(following()) then", "if kept_id ~= replid then"},
 			{"scripts/register.lua", "if how == 'forgot' and not (lenient", "if false and not (lenient"},
 		},
 	},
@@ -166,7 +166,7 @@ if h and h.owner ~= owner and not replaces then return`}},
 		Breaks:  "a node that may have forgotten leases does not vote for max-ttl: after a quarter of it a lease still runs",
 		Profile: "long leases",
 		Edits: []Edit{
-			{"scripts/prologue.lua", "quarantine, synced, rec[10] = now + maxttl, false", "quarantine, synced, rec[10] = now + math.floor(maxttl / 4), false"},
+			{"scripts/prologue.lua", "quarantine, synced, gen = now + maxttl, false", "quarantine, synced, gen = now + math.floor(maxttl / 4), false"},
 			{"scripts/restore.lua", "if now < since + maxttl then", "if now < since + maxttl / 4 then"},
 		},
 	},

@@ -146,7 +146,7 @@ var Copying = []Mutant{
 		Name:    "doubt-votes",
 		Breaks:  "a node does not vote about a name that it is in doubt about",
 		Profile: "copies",
-		Edits:   []Edit{{"scripts/prologue.lua", "if left > 0 then return {-5, left, rec[10]} end", ""}},
+		Edits:   []Edit{{"scripts/prologue.lua", "if left > 0 then return {-5, left, gen} end", ""}},
 	},
 	{
 		Name:    "doubt-votes-on-several",
@@ -276,7 +276,7 @@ var Copying = []Mutant{
 		Breaks: "FORCE notes a fence that is not below that of the grant in doubt",
 		Rare:   true,
 		Units:  Units{"backends/locks/quorum", "TestCopyScript_Renewals"},
-		Edits:  []Edit{{"scripts/read.lua", "refusal[3], rec[12], redis", "refusal[3], '0', redis"}},
+		Edits:  []Edit{{"scripts/read.lua", "refusal[3], copied_floor, redis", "refusal[3], '0', redis"}},
 	},
 	{
 		Name:   "given-back-is-forgotten",
@@ -290,7 +290,7 @@ var Copying = []Mutant{
 		Breaks: "a node that forgot reinstates no grant of the time before: it may have been given back",
 		Rare:   true,
 		Units:  Units{"backends/locks/quorum", "TestCopyScript_Renewals"},
-		Edits:  []Edit{{"scripts/renew.lua", "if not h and #named > 0 and not by_quorum and fence <= tonumber(rec[12] or '0') then return refusal or {-5, 0, rec[10]} end\n", ""}},
+		Edits:  []Edit{{"scripts/renew.lua", "if not h and #named > 0 and not by_quorum and fence <= tonumber(copied_floor or '0') then return refusal or {-5, 0, gen} end\n", ""}},
 	},
 	{
 		Name:   "repair-at-the-floor",
@@ -304,7 +304,7 @@ var Copying = []Mutant{
 		Breaks: "unless a quorum of the others has it, by a renewal that knew of this loss of memory",
 		Rare:   true,
 		Units:  Units{"backends/locks/quorum", "TestCopyScript_Renewals"},
-		Edits:  []Edit{{"scripts/renew.lua", "local by_quorum = rec[10] and ARGV[12] == rec[10]", "local by_quorum = rec[10] and ARGV[12] ~= '0' and ARGV[12] ~= '1'"}},
+		Edits:  []Edit{{"scripts/renew.lua", "local by_quorum = gen and ARGV[12] == gen", "local by_quorum = gen and ARGV[12] ~= '0' and ARGV[12] ~= '1'"}},
 	},
 	{
 		Name:   "carried-ends-before-the-doubt",
@@ -332,14 +332,14 @@ var Copying = []Mutant{
 		Breaks: "nor does a node take a fence for a grant that it may have forgotten to be given back",
 		Rare:   true,
 		Units:  Units{"backends/locks/quorum", "TestCopyScript_Renewals"},
-		Edits:  []Edit{{"scripts/settle.lua", "if fence <= tonumber(rec[12] or '0') then return {0} end", ""}},
+		Edits:  []Edit{{"scripts/settle.lua", "if fence <= tonumber(copied_floor or '0') then return {0} end", ""}},
 	},
 	{
 		Name:   "forgotten-notes",
 		Breaks: "a node that copied may have forgotten a note, and says so of what it has not got",
 		Rare:   true,
 		Units:  Units{"backends/locks/quorum", "TestCopyScript_Renewals"},
-		Edits:  []Edit{{"scripts/release.lua", " or not same and fence <= tonumber(rec[12] or '0')", ""}},
+		Edits:  []Edit{{"scripts/release.lua", " or not same and fence <= tonumber(copied_floor or '0')", ""}},
 	},
 	{
 		Name:   "copy-of-nodes-with-older-proxies",

@@ -48,7 +48,7 @@ func TestBuild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(string(text), "rec[1] ~= replid and lenient") {
+	if strings.Contains(string(text), "kept_id ~= replid and lenient") {
 		t.Error("the script is as it was")
 	}
 }
