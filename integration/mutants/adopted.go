@@ -30,13 +30,13 @@ var adopted = []Mutant{
 		Name:    "adopted-nobody-from-memory",
 		Breaks:  "an answer is the nodes': what a proxy does not remember another may have granted",
 		Profile: "adopted",
-		Edits:   []Edit{{"commands/adopt/adopt.go", "if out.Op.Do == idiom.Nothing && answered {", "if out.Op.Do == idiom.Nothing {"}},
+		Edits:   []Edit{{"commands/adopt/decide.go", "if out.Op.Do == idiom.Nothing && d.lock.answered {", "if out.Op.Do == idiom.Nothing {"}},
 	},
 	{
 		Name:    "adopted-signals-first",
 		Breaks:  "signals follow the release: who is woken before finds the lock held, and sleeps until it ends",
 		Profile: "adopted and well",
-		Edits:   []Edit{{"commands/adopt/adopt.go", "next, grant, err := a.do(", "a.signal(ctx, conn, out.Signals)\n\t\tnext, grant, err := a.do("}},
+		Edits:   []Edit{{"commands/adopt/decide.go", "next, grant, err := a.do(", "a.signal(ctx, d.conn, out.Signals)\n\t\tnext, grant, err := a.do("}},
 	},
 	{
 		Name:    "adopted-undecided-is-nobody",

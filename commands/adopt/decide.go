@@ -1,0 +1,205 @@
+package adopt
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+	"github.com/lockproxy/lockproxy/commands/adopt/readers"
+)
+
+// tries is how often a call is tried before it fails, if the lock has changed each time meanwhile.
+const tries = 5
+
+// Decide decides a call. Errors are a *RefusedError, a *locks.QuorumError, and those of the connection and of ctx.
+func (a *Adoption) Decide(ctx context.Context, conn Connection, c *Call) (Result, error) {
+	began := time.Now()
+	result, err := a.decide(ctx, conn, c)
+	if result.Changed() || c.pattern.Mode == Both {
+		result.Burst = Burst{}
+	}
+	a.noteDecided(conn, c, result.did, err, time.Since(began))
+	return result, err
+}
+
+func (a *Adoption) decide(ctx context.Context, conn Connection, c *Call) (Result, error) {
+	switch {
+	case c.isFence:
+		return a.decideFence(ctx, conn, c)
+	case c.renewals != nil:
+		return a.decideRenewals(ctx, conn, c)
+	case c.list != nil:
+		return a.decideBatch(ctx, conn, c)
+	case c.parts != nil:
+		return a.decideSeveral(ctx, conn, c)
+	case c.flushes:
+		return a.decideFlush(ctx, conn, c)
+	}
+	if err := mayRun(ctx, conn, c); err != nil {
+		return Result{}, err
+	}
+	return a.decideByMode(ctx, conn, c)
+}
+
+// decideOne has the nodes decide a call on one lock.
+func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Result, error) {
+	burst := conn.Burst()
+	d := decision{a: a, conn: conn, c: c, key: lockKey(conn, c), burst: burst, on: burst.basis(), inTurn: c.inTurn}
+	defer func() {
+		if d.endTurn != nil {
+			d.endTurn()
+		}
+	}()
+	d.guess()
+	for tried := 0; tried < d.tries(); tried++ {
+		if result, done, err := d.try(ctx); done || err != nil {
+			return result, err
+		}
+		d.on.burst = newBurst() // the next try must not get again the answer on which this one failed
+	}
+	return c.refusedBy(d.holder)
+}
+
+// A decision is the work on one call about one lock.
+type decision struct {
+	a       *Adoption
+	conn    Connection
+	c       *Call
+	key     locks.Key
+	burst   Burst
+	on      *basis // the first try may rest on an answer that the nodes gave to earlier calls
+	lock    found
+	holder  locks.Grant // for whose sake the nodes refused the last try, if that was an acquisition
+	inTurn  bool        // no other call replaces the lock meanwhile
+	endTurn func()      // nil: it has not taken a turn
+}
+
+// found is the lock as a decision takes it to be.
+type found struct {
+	grant    guess
+	state    idiom.State // by grant
+	answered bool        // it is an answer of the nodes to this call, not a guess
+	exact    bool        // and so is what is left of the lease
+}
+
+func (d *decision) tries() int {
+	if d.inTurn {
+		return replaceTries
+	}
+	return tries
+}
+
+// guess takes the lock to be what the proxy last knew of it.
+func (d *decision) guess() {
+	g, _ := d.a.guesses.Get(d.key)
+	d.lock = found{grant: g, state: g.state(time.Now())}
+}
+
+// answer takes the lock to be what the nodes answered.
+func (d *decision) answer(g guess, exact bool) {
+	d.lock = found{grant: g, state: g.confirmedState(time.Now()), answered: true, exact: exact}
+}
+
+// failed is the result of a call that fails with err.
+func (d *decision) failed(err error) Result { return Result{Burst: d.burst.failed(d.on.rests, err)} }
+
+// try runs the call on the lock as it is taken to be, and has the nodes do what the call would do. It is not done if
+// the lock is not, or may not be, as it was taken to be; then more is known of it.
+func (d *decision) try(ctx context.Context) (result Result, done bool, err error) {
+	a, c := d.a, d.c
+	if d.lock.grant.shared() {
+		if result, err = a.decideShares(ctx, d.conn, c, d.key); !errors.Is(err, readers.ErrOther) {
+			return result, true, err
+		}
+		a.guesses.Remove(d.key)
+		d.lock = found{}
+	}
+	out, err := c.run(d.lock.state, time.Now())
+	if err != nil && (d.lock.answered || d.lock.state.Kind == idiom.Absent) {
+		result, err = a.repeatedElse(ctx, d.conn, c, d.key, c.cannotRun(d.lock.state.Kind, err))
+		return result, true, err
+	}
+	if err != nil || d.isUnsure(&out) {
+		g, err := a.read(ctx, d.on, d.key)
+		if err != nil {
+			return d.failed(err), true, err
+		}
+		d.answer(g, true)
+		return Result{}, false, nil
+	}
+	if out.Op.Do == idiom.Nothing && !d.lock.answered && c.class == idiom.Acquire { // try it on a free key: a refusal by the nodes costs no more than a read
+		if out, err = c.run(idiom.State{}, time.Now()); err != nil {
+			return Result{}, true, c.cannotRun(idiom.Absent, err)
+		}
+	}
+	if out.Op.Do == idiom.Nothing && d.lock.answered {
+		result, err = d.nothing(ctx, out)
+		return result, true, err
+	}
+	if out.Op.Do == idiom.Replace && !d.inTurn {
+		if waited, err := d.takeTurn(ctx); waited || err != nil {
+			return Result{}, false, err
+		}
+	}
+	next, grant, err := a.do(ctx, d.conn, d.on, c, d.key, &out, d.lock.grant)
+	d.holder = grant
+	switch {
+	case err != nil:
+		return d.failed(err), true, err
+	case next != nil:
+		return d.changed(ctx, &out, *next, grant), true, nil
+	}
+	g, exact, err := a.foundInstead(ctx, d.on, d.key, out.Op, d.lock.grant, grant)
+	if err != nil {
+		result, err = c.contended(out.Op, d.burst.failed(d.on.rests, err), err)
+		return result, true, err
+	}
+	d.answer(g, exact)
+	return Result{}, false, nil
+}
+
+// isUnsure reports whether the outcome rests on something that may have changed: the lock may have changed hands, or
+// another proxy have moved its end.
+func (d *decision) isUnsure(out *idiom.Outcome) bool {
+	return out.TimeRead && d.lock.state.Kind != idiom.Absent && !d.lock.exact || d.c.mustKnowOrigin(out.Op, d.lock.grant)
+}
+
+// nothing is the result of a call that changes nothing, by what the nodes answered.
+func (d *decision) nothing(ctx context.Context, out idiom.Outcome) (Result, error) {
+	out, err := d.a.repeated(ctx, d.c, d.key, out)
+	if err != nil {
+		return Result{}, err
+	}
+	result := Result{Reply: out.Reply, sentUpstream: len(out.Signals) > 0, at: d.lock.grant, Burst: d.burst.next(d.on.rests)}
+	d.a.signal(ctx, d.conn, d.c.signalsOf(&out))
+	return result, nil
+}
+
+// takeTurn waits until no other call replaces the lock. If it has waited, another call has replaced it meanwhile, and noted
+// its new state.
+func (d *decision) takeTurn(ctx context.Context) (waited bool, err error) {
+	if err := d.a.mayReplace(d.c); err != nil {
+		return false, err
+	}
+	if waited, d.endTurn, err = d.a.turns.Take(ctx, d.key); err != nil {
+		return false, err
+	}
+	d.inTurn = true
+	if waited {
+		d.guess()
+	}
+	return waited, nil
+}
+
+// changed is the result of a call that has changed the lock to next.
+func (d *decision) changed(ctx context.Context, out *idiom.Outcome, next guess, taken locks.Grant) Result {
+	d.a.followCopy(ctx, d.conn, d.c, d.key, out.Op, d.lock.grant, &next)
+	d.a.remember(d.key, next)
+	if out.Op.Do == idiom.Release {
+		d.a.flights.hurry(d.key)
+	}
+	d.a.signal(ctx, d.conn, d.c.signalsOf(out))
+	return Result{Reply: out.Reply, Taken: taken, did: out.Op.Do, op: out.Op}
+}
