@@ -704,8 +704,8 @@ func startInDoubt(t *testing.T) (s *proxy, nodes []*redistest.Server, g locks.Gr
 	return s, nodes, g, gen
 }
 
-// TestCarry_OnlyByARenewalThatBeganAfterTheNodeVoted: what ended the grant may have been decided with what the node has forgotten.
-func TestCarry_OnlyByARenewalThatBeganAfterTheNodeVoted(t *testing.T) {
+// TestReinstateInDoubt_OnlyByARenewalThatBeganAfterTheNodeVoted: what ended the grant may have been decided with what the node has forgotten.
+func TestReinstateInDoubt_OnlyByARenewalThatBeganAfterTheNodeVoted(t *testing.T) {
 	t.Parallel()
 	s, nodes, g, gen := startInDoubt(t)
 	h, known := locks.Holder{Key: g.Key, Owner: "alice"}, s.grants.lookup(locks.Holder{Key: g.Key, Owner: "alice"})
@@ -713,7 +713,7 @@ func TestCarry_OnlyByARenewalThatBeganAfterTheNodeVoted(t *testing.T) {
 	record := s.RedisKeys(g.Key).Lock
 	carry := func(began time.Duration, votes []vote.Vote) bool {
 		t.Helper()
-		s.carry(h, time.Minute, known, grows, began, votes, &lateVotes{})
+		s.reinstateInDoubt(&leaseRenewal{holder: h, ttl: time.Minute, grant: known, change: grows, began: began}, votes)
 		eventually(t, time.Minute, "it is sent", s.set.Idle)
 		return nodes[0].Do(t, "EXISTS", record).Int() == 1
 	}
@@ -731,8 +731,8 @@ func TestCarry_OnlyByARenewalThatBeganAfterTheNodeVoted(t *testing.T) {
 	}
 }
 
-// TestCarry_LateVote: the lock is back on a node that votes when the others have renewed it.
-func TestCarry_LateVote(t *testing.T) {
+// TestReinstateInDoubt_LateVote: the lock is back on a node that votes when the others have renewed it.
+func TestReinstateInDoubt_LateVote(t *testing.T) {
 	t.Parallel()
 	s, nodes, g, _ := startInDoubt(t)
 	nodes[0].Pause()

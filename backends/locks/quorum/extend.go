@@ -31,7 +31,7 @@ func (s *Store) Extend(ctx context.Context, h locks.Holder, fence int64, t locks
 // extendKnown renews the holds of a grant whose version this proxy gave out. decided is false where another proxy
 // may have changed the grant, so that it must be read.
 func (s *Store) extendKnown(ctx context.Context, h locks.Holder, t locks.Term, g grant) (e locks.Extension, decided bool) {
-	until, result, votes, err := s.renewal(ctx, h, t.From(s.Now()), g, nil, grows)
+	until, result, votes, err := s.renewLease(ctx, &leaseRenewal{holder: h, ttl: t.From(s.Now()), grant: g, change: grows})
 	switch {
 	case err != nil || result == tally.Undecided:
 		return s.undecidedResult(h, votes, err), true
@@ -94,7 +94,7 @@ func (s *Store) extendAfterRead(ctx context.Context, h locks.Holder, fence int64
 		}
 		return s.undecidedResult(h, votes, nil)
 	}
-	g, result, votes, err = s.renewUnderNewEpoch(ctx, h, t.From(s.Now()), g, votes, grows, false)
+	g, result, votes, err = s.renewUnderNewEpoch(ctx, &leaseRenewal{holder: h, ttl: t.From(s.Now()), grant: g, change: grows}, votes, false)
 	if err != nil || result != tally.Applied {
 		return s.undecidedResult(h, votes, err) // what has changed meanwhile is found by the next read
 	}

@@ -283,7 +283,7 @@ func TestSession_UndoneGrantIsNotReinstated(t *testing.T) {
 	p, c, _ := proxies(t, 1)
 	s, h := p[0], locks.Holder{Key: locks.Key{DB: 0, Name: "job"}, Owner: "alice"}
 	g := lock(t, s, "job", "alice", 30*time.Second)
-	late := s.renewCall(h, 30*time.Second, s.grants.lookup(h), "", "1", grows, s.Now())
+	late := s.renewCall(&leaseRenewal{holder: h, ttl: 30 * time.Second, grant: s.grants.lookup(h), change: grows, began: s.Now()}, "", "1")
 	s.Undo(g)
 	nothingLeft(t, s, c)
 	round := s.Ask(voters.AskRenew, *late, voters.All)

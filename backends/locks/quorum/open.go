@@ -234,7 +234,7 @@ func (s *Store) fosterAfterRead(ctx context.Context, l vote.OpenLease, did foste
 	if !open {
 		did, ttl = givenEnd, max(left, rest).Truncate(time.Millisecond)
 	}
-	g, result, _, err = s.renewUnderNewEpoch(ctx, h, ttl, g, votes, grows, open)
+	g, result, _, err = s.renewUnderNewEpoch(ctx, &leaseRenewal{holder: h, ttl: ttl, grant: g, change: grows}, votes, open)
 	switch {
 	case err != nil || result == tally.Undecided:
 		return missed, 0

@@ -44,7 +44,7 @@ func (s *Store) Renew(ctx context.Context, r locks.RenewRequest) (time.Duration,
 	}
 	g, shorter, ok := s.grants.beginRenewal(h, r.Fence, now, now+r.TTL-locks.Drift(r.TTL), r.Open)
 	if ok {
-		until, result, votes, err := s.renewal(ctx, h, r.TTL, g, nil, changeOf(shorter))
+		until, result, votes, err := s.renewLease(ctx, &leaseRenewal{holder: h, ttl: r.TTL, grant: g, change: changeOf(shorter)})
 		if err == nil && result == tally.Applied {
 			if until = s.grants.endRenewal(h, g, until); !tally.GivenBack(votes) {
 				return until - s.Now(), nil
@@ -113,75 +113,80 @@ func changeOf(shorter bool) leaseChange {
 	return lengthens
 }
 
-// renewal asks the nodes to renew the holds of a grant. expected, if not nil, is the version to replace on each
-// node; nodes without one are not asked, and nothing is reinstated. The result is applied, and until the end
-// of the new validity, only if the votes came before the old validity ended and the new one has not.
-func (s *Store) renewal(ctx context.Context, h locks.Holder, ttl time.Duration, g grant, expected []string, how leaseChange) (until time.Duration, result tally.Outcome, votes []vote.Vote, err error) {
-	if how == shortens {
-		if votes, err = s.noteShortening(ctx, h, g.fence, s.set.Opts.Timeouts(ttl)); err != nil || !s.set.Agree(votes) {
+// A leaseRenewal is one renewal of a grant at the nodes, whoever asked for it.
+type leaseRenewal struct {
+	holder   locks.Holder
+	ttl      time.Duration
+	grant    grant    // with the version that it gets, and the holds that are renewed
+	expected []string // by node: the version that is replaced there, empty: the node is not asked; nil: no version is, and a lost grant is reinstated
+	change   leaseChange
+	began    time.Duration // when the nodes were asked
+	late     lateVotes     // those that come when a quorum has applied it
+}
+
+// renewLease has the nodes renew a lease. The result is applied, and until the end of the new validity, only if the votes came before
+// the old validity ended and the new one has not.
+func (s *Store) renewLease(ctx context.Context, r *leaseRenewal) (until time.Duration, result tally.Outcome, votes []vote.Vote, err error) {
+	if r.change == shortens {
+		if votes, err = s.noteShortening(ctx, r.holder, r.grant.fence, s.set.Opts.Timeouts(r.ttl)); err != nil || !s.set.Agree(votes) {
 			return 0, tally.Undecided, votes, err
 		}
 	}
-	began := s.Now()
+	r.began = s.Now()
 	if err := ctx.Err(); err != nil { // a caller that gave up must not be renewed any more
 		return 0, tally.Undecided, nil, err
 	}
-	if began >= g.until() {
+	if r.began >= r.grant.until() {
 		return 0, tally.Lost, nil, nil
 	}
-	var late lateVotes
-	if votes, result, err = s.renewNodes(ctx, h, ttl, g, expected, how, began, &late); votes == nil {
+	if votes, result, err = s.renewNodes(ctx, r); votes == nil {
 		return 0, tally.Undecided, nil, err
 	}
-	until = began + ttl - locks.Drift(ttl)
+	until = r.began + r.ttl - locks.Drift(r.ttl)
 	switch now := s.Now(); {
 	case result != tally.Applied:
-	case now >= g.until() || now >= until:
+	case now >= r.grant.until() || now >= until:
 		result = tally.Lost
-	case now-began >= s.set.Opts.RoundLimit:
+	case now-r.began >= s.set.Opts.RoundLimit:
 		result = tally.Undecided
 	}
-	if how == grows && !tally.Noted(votes) {
-		until = max(until, g.until())
+	if r.change == grows && !tally.Noted(votes) {
+		until = max(until, r.grant.until())
 	}
 	if err == nil && result == tally.Applied {
 		s.counters.renewals.Add(1)
-		s.carry(h, ttl, g, how, began, votes, &late)
+		s.reinstateInDoubt(r, votes)
 	}
 	return until, result, votes, err
 }
 
 // renewNodes runs the round of a renewal, and a second one that reinstates the grant on nodes without it, if there is
-// no quorum otherwise. If it returns no votes, nothing is decided, and err is that of ctx. late gets votes that come after
-// a quorum has applied it.
-func (s *Store) renewNodes(ctx context.Context, h locks.Holder, ttl time.Duration, g grant, expected []string, how leaseChange, began time.Duration, late *lateVotes) ([]vote.Vote, tally.Outcome, error) {
-	call := func(expected, repair string) *voters.ScriptCall {
-		return s.renewCall(h, ttl, g, expected, repair, how, began)
-	}
+// no quorum otherwise. If it returns no votes, nothing is decided, and err is that of ctx.
+func (s *Store) renewNodes(ctx context.Context, r *leaseRenewal) ([]vote.Vote, tally.Outcome, error) {
 	reinstate := func(i int, v vote.Vote) {
-		if expected == nil && isFree(&v) {
-			s.set.Members[i].Push(*call("", "1"))
+		if r.expected == nil && isFree(&v) {
+			s.set.Members[i].Push(*s.renewCall(r, "", "1"))
 		}
 	}
-	votes, result, err := s.renewRound(ctx, h, ttl, func(i int) *voters.ScriptCall {
+	votes, result, err := s.renewRound(ctx, r, func(i int) *voters.ScriptCall {
 		switch {
-		case expected == nil:
-			return call("", "0")
-		case expected[i] == "":
+		case r.expected == nil:
+			return s.renewCall(r, "", "0")
+		case r.expected[i] == "":
 			return nil
 		}
-		return call(expected[i], "0")
+		return s.renewCall(r, r.expected[i], "0")
 	}, nil, func(i int, v vote.Vote) {
 		reinstate(i, v)
-		late.add(i, v)
+		r.late.add(i, v)
 	})
 	if err != nil {
 		return nil, tally.Undecided, err
 	}
 	switch {
-	case expected != nil || vote.CountKind(votes, vote.Yes) == 0 || ctx.Err() != nil:
+	case r.expected != nil || vote.CountKind(votes, vote.Yes) == 0 || ctx.Err() != nil:
 	case result != tally.Applied:
-		return s.reinstateMissing(ctx, h, ttl, call("", "1"), votes)
+		return s.reinstateMissing(ctx, r, votes)
 	default:
 		for i := range votes {
 			reinstate(i, votes[i])
@@ -190,18 +195,20 @@ func (s *Store) renewNodes(ctx context.Context, h locks.Holder, ttl time.Duratio
 	return votes, result, nil
 }
 
-func (s *Store) renewCall(h locks.Holder, ttl time.Duration, g grant, expected, repair string, how leaseChange, began time.Duration) *voters.ScriptCall {
-	args := append([]string{h.Owner, voters.MS(ttl), strconv.FormatInt(g.fence, 10), g.id, g.version.Epoch,
-		strconv.FormatInt(g.version.Sequence, 10), expected, repair, how.argument()}, holdIDs(g.holds)...)
+// renewCall asks a node for a renewal that replaces the expected version, if that is not empty; reinstate is as in renew.lua.
+func (s *Store) renewCall(r *leaseRenewal, expected, reinstate string) *voters.ScriptCall {
+	g := &r.grant
+	args := append([]string{r.holder.Owner, voters.MS(r.ttl), strconv.FormatInt(g.fence, 10), g.id, g.version.Epoch,
+		strconv.FormatInt(g.version.Sequence, 10), expected, reinstate, r.change.argument()}, holdIDs(g.holds)...)
 	return &voters.ScriptCall{
-		Args: s.set.Command(scripts.Renew, s.set.RedisKeys(h.Key), args...), Parse: vote.ParseRenew,
-		Expires: began + 2*s.set.Opts.Timeouts(ttl).Quorum, Durable: true,
+		Args: s.set.Command(scripts.Renew, s.set.RedisKeys(r.holder.Key), args...), Parse: vote.ParseRenew,
+		Expires: r.began + 2*s.set.Opts.Timeouts(r.ttl).Quorum, Durable: true,
 	}
 }
 
 // renewRound asks the nodes, and counts the known votes with those that come. late, if not nil, takes votes that come
 // after a quorum has applied the renewal.
-func (s *Store) renewRound(ctx context.Context, h locks.Holder, ttl time.Duration, each func(int) *voters.ScriptCall, known []vote.Vote, late func(int, vote.Vote)) ([]vote.Vote, tally.Outcome, error) {
+func (s *Store) renewRound(ctx context.Context, r *leaseRenewal, each func(int) *voters.ScriptCall, known []vote.Vote, late func(int, vote.Vote)) ([]vote.Vote, tally.Outcome, error) {
 	with := func(votes []vote.Vote) []vote.Vote {
 		if known == nil {
 			return votes
@@ -215,27 +222,27 @@ func (s *Store) renewRound(ctx context.Context, h locks.Holder, ttl time.Duratio
 		return all
 	}
 	round := s.set.AskEach(voters.AskRenew, func(v []vote.Vote) bool {
-		r := tally.Renew(with(v), s.set.Quorum, false, h.Owner)
-		return r == tally.Applied || r == tally.OtherOwner // else one more node may know the grant, so that it may be reinstated
+		o := tally.Renew(with(v), s.set.Quorum, false, r.holder.Owner)
+		return o == tally.Applied || o == tally.OtherOwner // else one more node may know the grant, so that it may be reinstated
 	}, each)
-	err := round.Wait(ctx, s.set.Opts.Timeouts(ttl))
+	err := round.Wait(ctx, s.set.Opts.Timeouts(r.ttl))
 	round.Look(func(votes []vote.Vote) {
-		if tally.Renew(with(votes), s.set.Quorum, true, h.Owner) != tally.Applied {
+		if tally.Renew(with(votes), s.set.Quorum, true, r.holder.Owner) != tally.Applied {
 			late = nil
 		}
 	})
 	votes := with(round.Close(err != nil, late))
-	result := tally.Renew(votes, s.set.Quorum, true, h.Owner)
+	result := tally.Renew(votes, s.set.Quorum, true, r.holder.Owner)
 	s.set.Ended(round, votes, tally.EndOf(err, result))
 	return votes, result, err
 }
 
 // reinstateMissing reinstates the grant where the name is free, after at least one node has renewed it: a renewal alone creates no lock. A node
 // that has this version already takes the call for a repeat.
-func (s *Store) reinstateMissing(ctx context.Context, h locks.Holder, ttl time.Duration, j *voters.ScriptCall, votes []vote.Vote) ([]vote.Vote, tally.Outcome, error) {
-	again, _, err := s.renewRound(ctx, h, ttl, func(i int) *voters.ScriptCall {
+func (s *Store) reinstateMissing(ctx context.Context, r *leaseRenewal, votes []vote.Vote) ([]vote.Vote, tally.Outcome, error) {
+	again, _, err := s.renewRound(ctx, r, func(i int) *voters.ScriptCall {
 		if isFree(&votes[i]) {
-			return j
+			return s.renewCall(r, "", "1")
 		}
 		return nil
 	}, votes, nil)
@@ -244,7 +251,7 @@ func (s *Store) reinstateMissing(ctx context.Context, h locks.Holder, ttl time.D
 			again[i] = votes[i]
 		}
 	}
-	return again, tally.Renew(again, s.set.Quorum, true, h.Owner), err
+	return again, tally.Renew(again, s.set.Quorum, true, r.holder.Owner), err
 }
 
 // isFree reports whether a renewal found the name free.
@@ -284,7 +291,7 @@ func (s *Store) renewAfterRead(ctx context.Context, h locks.Holder, r locks.Rene
 			return 0, tally.Undecided, votes, nil
 		}
 	}
-	g, result, votes, err = s.renewUnderNewEpoch(ctx, h, r.TTL, g, votes, changeOf(shorter), r.Open)
+	g, result, votes, err = s.renewUnderNewEpoch(ctx, &leaseRenewal{holder: h, ttl: r.TTL, grant: g, change: changeOf(shorter)}, votes, r.Open)
 	if result == tally.Undecided && err == nil && !slices.ContainsFunc(votes, failed) {
 		result = tally.Conflict // the grant has been given back meanwhile, on some of the nodes that had it
 	}
@@ -310,24 +317,25 @@ func failed(v vote.Vote) bool {
 	return v.Kind == vote.Silent && !errors.Is(v.Err, voters.ErrNotAsked)
 }
 
-// renewUnderNewEpoch renews a grant that was read, under a new epoch, and returns it as it is after that. open makes the lease
-// one without an end.
-func (s *Store) renewUnderNewEpoch(ctx context.Context, h locks.Holder, ttl time.Duration, g grant, read []vote.Vote, how leaseChange, open bool) (grant, tally.Outcome, []vote.Vote, error) {
+// renewUnderNewEpoch renews a grant that was read, under a new epoch, and returns it as it is after that. open makes the lease one
+// without an end.
+func (s *Store) renewUnderNewEpoch(ctx context.Context, r *leaseRenewal, read []vote.Vote, open bool) (grant, tally.Outcome, []vote.Vote, error) {
+	g := &r.grant
 	g.version = vote.Version{Epoch: s.newEpoch(open), Sequence: 1}
-	expected := make([]string, len(read))
+	r.expected = make([]string, len(read))
 	for i := range read {
-		if f, ok := tally.VouchedFence(&read[i], h.Owner); ok && f == g.fence {
-			expected[i] = read[i].Version.Expected()
+		if f, ok := tally.VouchedFence(&read[i], r.holder.Owner); ok && f == g.fence {
+			r.expected[i] = read[i].Version.Expected()
 		}
 	}
-	until, result, votes, err := s.renewal(ctx, h, ttl, g, expected, how)
+	until, result, votes, err := s.renewLease(ctx, r)
 	if err != nil || result != tally.Applied {
-		s.grants.invalidate(h)
+		s.grants.invalidate(r.holder)
 	}
 	for i := range g.holds {
 		g.holds[i].until = until
 	}
-	return g, result, votes, err
+	return *g, result, votes, err
 }
 
 // read asks every node who has the name.

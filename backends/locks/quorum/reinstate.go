@@ -3,14 +3,12 @@ package quorum
 import (
 	"context"
 	"sync"
-	"time"
 
-	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/tally"
 	"github.com/lockproxy/lockproxy/backends/locks/vote"
 )
 
-// restoreKept has all locks that sessions keep renewed when a node votes again, until ctx ends, so that it gets them back, see carry.
+// restoreKept has all locks that sessions keep renewed when a node votes again, until ctx ends, so that it gets them back, see reinstateInDoubt.
 func (s *Store) restoreKept(ctx context.Context) {
 	for {
 		select {
@@ -22,23 +20,23 @@ func (s *Store) restoreKept(ctx context.Context) {
 	}
 }
 
-// carry reinstates a grant on nodes in doubt about the name, after a quorum of the others has renewed it: such a node may have forgotten
-// that the grant was given back, and the others would know. A renewal that began before the node voted again proves nothing, since
-// what ended the grant may have been decided meanwhile with what the node has forgotten. late has the votes that come after the quorum's.
+// reinstateInDoubt reinstates a grant on nodes in doubt about the name, after a quorum of the others has renewed it: such a node may have
+// forgotten that the grant was given back, and the others would know. A renewal that began before the node voted again proves nothing,
+// since what ended the grant may have been decided meanwhile with what the node has forgotten.
 // Source: integration/model/recover.
-func (s *Store) carry(h locks.Holder, ttl time.Duration, g grant, how leaseChange, began time.Duration, votes []vote.Vote, late *lateVotes) {
+func (s *Store) reinstateInDoubt(r *leaseRenewal, votes []vote.Vote) {
 	if tally.Noted(votes) || tally.GivenBack(votes) {
 		return
 	}
 	to := func(i int, v vote.Vote) {
-		if v.Code == vote.InDoubt && s.set.Members[i].VotedBefore(began, v.Gen) {
-			s.set.Members[i].Push(*s.renewCall(h, ttl, g, "", v.Gen, how, began))
+		if v.Code == vote.InDoubt && s.set.Members[i].VotedBefore(r.began, v.Gen) {
+			s.set.Members[i].Push(*s.renewCall(r, "", v.Gen))
 		}
 	}
 	for i := range votes {
 		to(i, votes[i])
 	}
-	late.takeBy(to)
+	r.late.takeBy(to)
 }
 
 // lateVotes are votes that come after their round was closed. They wait until it is known what to do with them.
