@@ -332,10 +332,11 @@ func (s *Store) renewUnderNewEpoch(ctx context.Context, r *leaseRenewal, read []
 	if err != nil || result != tally.Applied {
 		s.grants.invalidate(r.holder)
 	}
-	for i := range g.holds {
-		g.holds[i].until = until
+	renewed := g.copy() // late votes may still ask for the holds of r
+	for i := range renewed.holds {
+		renewed.holds[i].until = until
 	}
-	return *g, result, votes, err
+	return renewed, result, votes, err
 }
 
 // read asks every node who has the name.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/tally"
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -317,5 +318,28 @@ func TestRenew_GivenBackSinceItWasRead(t *testing.T) {
 		locks.RenewRequest{Key: locks.Key{Name: "job"}, Owner: "alice", TTL: 10 * time.Second}, meanwhile)
 	if result != tally.Conflict || err != nil {
 		t.Errorf("outcome %v, %v", result, err)
+	}
+}
+
+// TestRenewUnderNewEpoch_SharesNoHolds: a late vote may have a node asked for the holds of a renewal when its caller has changed, or
+// the cache forgotten, those that it returned.
+func TestRenewUnderNewEpoch_SharesNoHolds(t *testing.T) {
+	t.Parallel()
+	p, _, _ := proxies(t, 2)
+	lock(t, p[0], "job", "alice", 30*time.Second)
+	h := locks.Holder{Key: locks.Key{Name: "job"}, Owner: "alice"}
+	votes, began, err := p[1].readAgreed(t.Context(), h, voters.Timeouts{Node: patient, Quorum: patient}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, _ := p[1].readGrant(votes, h, 0, began)
+	r := &leaseRenewal{holder: h, ttl: 30 * time.Second, grant: g, change: grows}
+	renewed, result, _, err := p[1].renewUnderNewEpoch(t.Context(), r, votes, false)
+	if err != nil || result != tally.Applied || len(renewed.holds) != 1 {
+		t.Fatalf("%+v, %v, %v", renewed, result, err)
+	}
+	renewed.holds[0].id = "another"
+	if r.grant.holds[0].id == "another" {
+		t.Error("what a late vote asks for changes with the grant that was returned")
 	}
 }
