@@ -43,7 +43,7 @@ var adopted = []Mutant{
 		Breaks:  "a read that does not decide says so: a silent node may be the one that makes a majority",
 		Profile: "adopted",
 		Units:   readTests,
-		Edits:   []Edit{{"backends/locks/quorum/inspect.go", "\tcase who == tally.HeldByNobody:\n\t\treturn reading, nil\n", "\tcase who == tally.HeldByNobody, who == tally.MaybeHeld:\n\t\treturn reading, nil\n"}},
+		Edits:   []Edit{{"backends/locks/quorum/read.go", "\tcase who == tally.HeldByNobody:\n\t\treturn reading, nil\n", "\tcase who == tally.HeldByNobody, who == tally.MaybeHeld:\n\t\treturn reading, nil\n"}},
 	},
 	{
 		Name:    "adopted-unguarded",

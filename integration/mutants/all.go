@@ -219,7 +219,7 @@ if h and h.owner ~= owner and not replaces then return`}},
 		Breaks: "a lock that a quorum has under two fences is not lost",
 		Rare:   true,
 		Units:  Units{"backends/locks/quorum", "^TestRenew_UnderTwoFences$"},
-		Edits:  []Edit{{"backends/locks/quorum/renew.go", "\t\tcase tally.BetweenRounds(votes, s.set.Quorum, h.Owner): // or re-entered on two majorities, and one hold was given back\n\t\t\treturn grant{}, tally.Undecided\n", ""}},
+		Edits:  []Edit{{"backends/locks/quorum/read.go", "\t\tcase tally.BetweenRounds(votes, s.set.Quorum, h.Owner): // or re-entered on two majorities, and one hold was given back\n\t\t\treturn grant{}, tally.Undecided\n", ""}},
 	},
 	{
 		Name:   "renumbered-release-is-no-vote",

@@ -12,7 +12,7 @@ var Kept = []Mutant{
 		Name:    "kept-since-it-was-read",
 		Breaks:  "max-hold counts from the grant: counted from when another proxy took over, a lock outlives it",
 		Profile: "kept",
-		Edits:   []Edit{{"backends/locks/quorum/renew.go", "g.since = min(g.since, began-v.Read.Age)", "g.since = min(g.since, began)"}},
+		Edits:   []Edit{{"backends/locks/quorum/read.go", "g.since = min(g.since, began-v.Read.Age)", "g.since = min(g.since, began)"}},
 	},
 	{
 		Name:    "kept-for-ever",

@@ -11,8 +11,6 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks/vote"
 )
 
-const stableReads = 5 // reads of a name at most, while nodes differ, perhaps only since something is under way
-
 // Inspect implements locks.Inspector.
 func (s *Store) Inspect(ctx context.Context, k locks.Key) (locks.Inspection, error) {
 	if err := s.set.AcquireSlot(ctx); err != nil {
@@ -38,40 +36,6 @@ func (s *Store) Inspect(ctx context.Context, k locks.Key) (locks.Inspection, err
 		in.Each = tally.EachHold(votes, func(v *vote.Vote) bool { return v.Kind == vote.Yes && v.Owner == in.Holding.Owner })
 	}
 	return in, err
-}
-
-// Read implements locks.Store: it asks until a quorum agrees, for a while.
-func (s *Store) Read(ctx context.Context, k locks.Key) (locks.Reading, error) {
-	if err := s.set.AcquireSlot(ctx); err != nil {
-		return locks.Reading{}, err
-	}
-	defer s.set.ReleaseSlot()
-	decided := func(votes []vote.Vote) bool {
-		owner, _, fence, who := tally.OwnerBy(votes, s.set.Quorum)
-		return (who == tally.HeldByOne && s.openness(votes, owner, fence) != maybeOpen || who == tally.HeldByNobody) && (k.Reader != "" || tally.AgreeOnReaders(votes, s.set.Quorum))
-	}
-	votes, _, err := s.readUntil(ctx, locks.Holder{Key: k}, s.set.Opts.Timeouts(s.set.Opts.MaxTTL), "", agreeReads, doubling, decided)
-	if err != nil {
-		return locks.Reading{}, err
-	}
-	h, who := s.holding(votes, k)
-	reading := locks.Reading{Readers: h.Readers, Reads: tally.Qth(votes, s.set.Quorum, tally.IsRead, func(v *vote.Vote) time.Duration { return v.Read.ReaderRest })}
-	switch {
-	case who == tally.HeldByNobody:
-		return reading, nil
-	case who == tally.HeldByOne && s.openness(votes, h.Owner, h.Fence) != maybeOpen:
-		reading.Held, reading.Owner, reading.Info, reading.Fence = true, h.Owner, h.Info, h.Fence
-		reading.Remaining, reading.Holds, reading.Open = h.Remaining, h.Holds, h.Open
-		return reading, nil
-	}
-	return locks.Reading{}, s.set.QuorumError("LOCK", k.Name, votes)
-}
-
-// readStable reads a name, again if the nodes do not agree: most often because a grant or a release is on its
-// way to some of them.
-func (s *Store) readStable(ctx context.Context, h locks.Holder) ([]vote.Vote, error) {
-	votes, _, err := s.readUntil(ctx, h, s.set.Opts.Timeouts(s.set.Opts.MaxTTL), "", stableReads, linear, tally.Stable)
-	return votes, err
 }
 
 // holding is who has the name, if the votes decide it; else the owner whom most nodes name, if any.
@@ -118,27 +82,4 @@ func (s *Store) view(i int, v *vote.Vote) locks.NodeView {
 		n.Holds, n.Reinstated = holdid.Count(v.Read.Live()), v.Read.Reinstated && v.Owner != ""
 	}
 	return n
-}
-
-// Holder implements locks.Store: it reads from a quorum.
-func (s *Store) Holder(ctx context.Context, k locks.Key) (locks.Decision, error) {
-	if err := s.set.AcquireSlot(ctx); err != nil {
-		return locks.Decision{}, err
-	}
-	defer s.set.ReleaseSlot()
-	votes, err := s.read(ctx, locks.Holder{Key: k}, s.set.Opts.Timeouts(s.set.Opts.MaxTTL))
-	if err != nil {
-		return locks.Decision{}, err
-	}
-	if !s.set.Agree(votes) {
-		return locks.Decision{}, s.set.QuorumError("LOCK", k.Name, votes)
-	}
-	h, who := s.holding(votes, k)
-	if who != tally.HeldByOne && who != tally.BeingGranted {
-		if h.Readers > 0 {
-			return locks.Decision{Remaining: h.Remaining, Why: locks.Readers}, nil
-		}
-		return locks.Decision{}, nil
-	}
-	return locks.Decision{Holder: h.Owner, Remaining: h.Remaining}, nil
 }
