@@ -158,7 +158,7 @@ var Several = []Mutant{
 		Name:    "several-the-first-undone",
 		Breaks:  "what is refused is undone for each name",
 		Profile: "several and well",
-		Edits:   []Edit{{"backends/locks/quorum/acquire.go", "			for _, a := range all {\n				s.set.Members[i].Push(s.undoCall(", "			for _, a := range all[:1] {\n				s.set.Members[i].Push(s.undoCall("}},
+		Edits:   []Edit{{"backends/locks/quorum/undo.go", "			for _, a := range all {\n				s.set.Members[i].Push(s.undoCall(", "			for _, a := range all[:1] {\n				s.set.Members[i].Push(s.undoCall("}},
 	},
 	{
 		Name:   "several-kept-where-one-fails",

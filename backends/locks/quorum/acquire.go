@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
@@ -371,90 +370,6 @@ func (s *Store) complete(a *acquisition, i int, v *vote.Vote, fence int64) {
 	}
 }
 
-// abandon ends the round of an acquisition, or of those that were asked for in one call, and undoes them on every node that has
-// granted them, may have or still may. It returns the votes.
-func (s *Store) abandon(round *voters.Round, all ...*acquisition) []vote.Vote {
-	s.endInFlight(all)
-	var once sync.Once
-	undo := func(i int, v vote.Vote) {
-		if mayHaveGranted(&v) {
-			once.Do(func() { s.counters.undos.Add(1) })
-			for _, a := range all {
-				s.set.Members[i].Push(s.undoCall(a))
-			}
-		}
-	}
-	votes := round.Close(true, undo)
-	for i, v := range votes {
-		if !voters.Due(&v) {
-			undo(i, v)
-		}
-	}
-	return votes
-}
-
-// endInFlight notes that these are not under way any more.
-func (s *Store) endInFlight(all []*acquisition) {
-	for _, a := range all {
-		s.inflight.End(a.holder, a.id)
-	}
-}
-
-// mayHaveGranted reports whether a node has granted an acquisition, or may have.
-func mayHaveGranted(v *vote.Vote) bool {
-	return v.Kind == vote.Yes || v.Kind == vote.Silent && (v.Code == 0 || v.Code == vote.Damaged) && !v.Unsent
-}
-
-// undoAll undoes a hold everywhere.
-func (s *Store) undoAll(a *acquisition) {
-	s.counters.undos.Add(1)
-	s.set.Push(s.undoCall(a))
-}
-
-// undoCall removes the hold of an acquisition.
-func (s *Store) undoCall(a *acquisition) voters.ScriptCall {
-	return s.releaseCall(a.keys, a.Owner, grant{}, a.TTL, "undo", "", []string{a.id}, nil)
-}
-
-// leaseOf is how long the lease of a grant may run at most, as far as this proxy knows: max-ttl if it knows none of the holds.
-func (s *Store) leaseOf(g grant) time.Duration {
-	if len(g.holds) == 0 {
-		return s.set.Opts.MaxTTL
-	}
-	left := max(lastEnd(g.holds)-s.Now(), 0)
-	return min(left+2*locks.Drift(left), s.set.Opts.MaxTTL)
-}
-
-// leastRetry is for how long a release is retried, if a lease may be as long. A node that stands still may run what it was sent
-// before when it goes on.
-const leastRetry = time.Minute
-
-// releaseCall removes holds of a grant, and is retried until their lease, which has so much left, has ended. how and request are the
-// script's how and TAG, see release.lua; left are holds of the grant that stay.
-func (s *Store) releaseCall(k nodekeys.Keys, owner string, g grant, lease time.Duration, how, request string, ids []string, left []hold) voters.ScriptCall {
-	args := append([]string{owner, strconv.FormatInt(g.fence, 10), how, request, g.id, s.set.Opts.Random.ID(), voters.MS(lease), strconv.Itoa(len(ids))}, ids...)
-	j := voters.ScriptCall{
-		Args: s.set.Command(scripts.Release, k, args...), Parse: vote.ParseRelease,
-		Expires: s.Now() + max(lease, min(leastRetry, s.set.Opts.MaxTTL)), RetryUntilAcked: true,
-	}
-	if len(left) > 0 {
-		j.RetryArgs = j.Args
-		j.Args = s.appendHolds(slices.Clone(j.Args), left)
-	}
-	return j
-}
-
-// Undo implements locks.Store. Unlike the undo of an acquisition, it takes back a grant that may have been renewed:
-// with its fence it keeps a renewal under way from reinstating the hold.
-func (s *Store) Undo(g locks.Grant) {
-	s.counters.undos.Add(1)
-	h := locks.Holder{Key: g.Key, Owner: g.Owner}
-	s.dropHolds(h, g.Hold)
-	j := s.endCall(h, grant{fence: g.Fence}, "", []string{g.Hold}, nil)
-	s.set.Push(j)
-	s.host.Lines.Wake(g.Whole())
-}
-
 // recordGrant stores a hold of grant g in the cache, and has it renewed for its session. It returns how many
 // holds there are, and the end of this one's validity, see grantCache.addHold.
 func (s *Store) recordGrant(a *acquisition, g grant, until time.Duration, count int) (holds int, counts time.Duration, err error) {
@@ -468,26 +383,6 @@ func (s *Store) recordGrant(a *acquisition, g grant, until time.Duration, count 
 		s.host.Keepalive.AddLocked(&a.Attempt, a.id, g.fence, a.began, counts)
 	}
 	return holds, counts, nil
-}
-
-// popHolds takes the holds that an UNLOCK gives back out of the cache and out of the keepalive, see
-// grantCache.pop.
-func (s *Store) popHolds(h locks.Holder, r locks.UnlockRequest) (g grant, ids []string, left []hold, ok bool) {
-	s.host.Keepalive.Lock()
-	defer s.host.Keepalive.Unlock()
-	g, ids, left, ok = s.grants.pop(h, r.Fence, r.All, tagOf(&r), s.Now())
-	if ok {
-		s.host.Keepalive.DropLocked(h, ids)
-	}
-	return g, ids, left, ok
-}
-
-// dropHolds takes holds out of the cache and out of the keepalive.
-func (s *Store) dropHolds(h locks.Holder, ids ...string) {
-	s.host.Keepalive.Lock()
-	defer s.host.Keepalive.Unlock()
-	s.host.Keepalive.DropLocked(h, ids)
-	s.grants.drop(h, ids...)
 }
 
 // newHold is the id of a new attempt's hold, with the tag of the request if it has an id.

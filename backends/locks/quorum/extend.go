@@ -3,18 +3,11 @@ package quorum
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
-	"github.com/lockproxy/lockproxy/backends/locks/seats"
 	"github.com/lockproxy/lockproxy/backends/locks/tally"
 	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
-)
-
-const (
-	giveBackTries = 3                     // before a lease that another proxy took over is left to run out
-	giveBackPause = 20 * time.Millisecond // between them, doubling
 )
 
 // Extend implements locks.Store. A grant that is not in the cache, or was changed through another proxy, is read
@@ -132,53 +125,4 @@ func (s *Store) replaceGrant(h locks.Holder, before, g grant) {
 	if s.host.Keepalive.KeepsLocked(h, g.fence) {
 		s.grants.replace(h, before, g)
 	}
-}
-
-// GiveBack implements locks.Store. Nodes that cannot be reached are told until no lease can run any more.
-//
-// The owner did not ask for it. Another proxy that has renewed the lease may know that its validity runs, so that
-// an UNLOCK there succeeds even where nodes name a rival, taking the rival's grant for an unfinished try. So if
-// another proxy took the lease over, or if it ends earlier without these holds, a quorum notes that first, as for
-// Force. The take-over was stored by a quorum, whose nodes do not release the holds without the note: no rival
-// can have been granted the name before it.
-func (s *Store) GiveBack(h locks.Holder, fence int64, ids []string) {
-	g := s.grants.lookup(h)
-	if g.fence != fence {
-		g = grant{fence: fence}
-	}
-	s.dropHolds(h, ids...)
-	left := liveHolds(without(g.holds, ids), s.Now())
-	if g.ownEpoch != "" && (len(left) == 0 || lastEnd(left) >= g.untilOf(ids)) {
-		votes := s.releaseEnded(h, g, g.ownEpoch, ids, left)
-		if !slices.ContainsFunc(votes, func(v vote.Vote) bool { return v.Kind == vote.VersionConflict }) {
-			return
-		}
-	}
-	for i := range giveBackTries {
-		if i > 0 {
-			_ = locks.Sleep(context.Background(), giveBackPause<<i)
-		}
-		noted, err := s.noteShortening(context.Background(), h, fence, s.set.Opts.Timeouts(s.set.Opts.MaxTTL))
-		if err == nil && s.set.Agree(noted) {
-			s.releaseEnded(h, g, "", ids, left)
-			return
-		}
-	}
-}
-
-// releaseEnded releases holds on the nodes whose lease is of this epoch, or on all if it is empty. It returns
-// the votes when a majority has answered.
-func (s *Store) releaseEnded(h locks.Holder, g grant, epoch string, ids []string, left []hold) []vote.Vote {
-	round := s.set.Ask(voters.AskRelease, s.endCall(h, g, epoch, ids, left), func(v []vote.Vote) bool { return 2*(len(v)-vote.CountKind(v, vote.Silent)) > len(v) })
-	if len(left) == 0 {
-		s.seats.Freed(h.Key, seats.Of(g.id))
-	}
-	s.host.Lines.Wake(h.Whole())
-	_ = round.Wait(context.Background(), s.set.Opts.Timeouts(s.set.Opts.MaxTTL)) // so that not all of a session's locks queue up at the nodes
-	return s.set.CloseAnswered(round, false, nil)
-}
-
-// endCall releases holds without a request of their owner; epoch is as in releaseEnded.
-func (s *Store) endCall(h locks.Holder, g grant, epoch string, ids []string, left []hold) voters.ScriptCall {
-	return s.releaseCall(s.set.RedisKeys(h.Key), h.Owner, g, s.leaseOf(g), "end", epoch, ids, left)
 }

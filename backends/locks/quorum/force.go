@@ -207,7 +207,7 @@ func (s *Store) takeAway(ctx context.Context, h locks.Holder, t taking) (done bo
 	}
 	s.grants.forgetGrant(h, t.fence)
 	s.host.Keepalive.Lose(h, t.fence, locks.LossForced, locks.ForcedReason)
-	j := s.releaseCall(s.set.RedisKeys(h.Key), h.Owner, grant{fence: t.fence}, t.longest, "force", "", t.holds[:min(len(t.holds), forceHolds)], nil)
+	j := s.releaseCall(holdRelease{holder: h, grant: grant{fence: t.fence}, lease: t.longest, how: "force", ids: t.holds[:min(len(t.holds), forceHolds)]})
 	without := func(v []vote.Vote) int { return tally.LeftNothing(v, h.Owner) + tally.InDoubt(v) }
 	round := s.set.Ask(voters.AskRelease, j, func(v []vote.Vote) bool { return without(v) >= s.set.Quorum })
 	s.host.Lines.Wake(h.Whole())

@@ -34,7 +34,8 @@ func (o *offer) Withdraw() {
 
 // releaseAndHandOver asks all nodes to release a name's last holds, and right behind that for
 // the name on behalf of the next waiter here.
-func (s *Store) releaseAndHandOver(k locks.Key, release func(how string) voters.ScriptCall, enough func([]vote.Vote) bool) *voters.Round {
+func (s *Store) releaseAndHandOver(r holdRelease, enough func([]vote.Vote) bool) *voters.Round {
+	k := r.holder.Key
 	var acquire voters.ScriptCall
 	offered, alone := s.host.Lines.HandOver(k, func(w *locks.Waiting) bool {
 		if w.Reader != "" || len(w.Others) > 0 { // its call has other keys, and there may be other readers behind it
@@ -47,15 +48,15 @@ func (s *Store) releaseAndHandOver(k locks.Key, release func(how string) voters.
 		return true
 	})
 	if !offered {
-		round := s.set.Ask(voters.AskRelease, release("unlock"), enough)
+		round := s.set.Ask(voters.AskRelease, s.unlockCall(r), enough)
 		s.host.Lines.Wake(k)
 		return round
 	}
-	how := "handed"
+	r.how = "handed"
 	if alone {
-		how = "passed"
+		r.how = "passed"
 	}
-	round := s.set.HandOver(release(how), acquire, enough)
+	round := s.set.HandOver(s.unlockCall(r), acquire, enough)
 	s.host.Lines.Notify(k)
 	return round
 }

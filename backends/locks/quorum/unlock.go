@@ -38,7 +38,7 @@ func (s *Store) unlockKnown(ctx context.Context, h locks.Holder, r locks.UnlockR
 	if g.firstEnd(holds) > s.Now() {
 		how = "unlock"
 	}
-	votes, result, err := s.release(ctx, h, g, holds, left, how, &r)
+	votes, result, err := s.release(ctx, holdRelease{holder: h, grant: g, how: how, ids: holds, left: left}, &r)
 	if err == nil && result != tally.Conflict && result != tally.Undecided && len(holds) == len(g.holds) {
 		s.grants.observeEnd(&g)
 	}
@@ -178,37 +178,37 @@ func (s *Store) leftBy(votes []vote.Vote, left func(*vote.Vote) int, match func(
 	return tally.Qth(votes, max(1, min(n, s.set.Quorum)), counts, left)
 }
 
-// release removes holds of a grant on all nodes; left are the holds that stay. how is as in release.lua: "unlock" if
-// every one of these holds is still valid by this proxy's own grant or renewal. A read does not prove that, nor does
-// the validity of another hold, since this one may have been given back elsewhere. Otherwise only nodes that had the
-// holds count, see tally.Release. If the UNLOCK has a Req, a node that did it before with another hold disputes this.
+// release has the nodes do a release for an UNLOCK. how is "unlock" if every one of these holds is still valid by this proxy's own grant or
+// renewal. A read does not prove that, nor does the validity of another hold, since this one may have been given back elsewhere. Otherwise
+// only nodes that had the holds count, see tally.Release. If the UNLOCK has a Req, a node that did it before with another hold disputes
+// this.
 //
 // If the holds that stay end earlier than those given back, the release shortens the lease, as a renewal may, and a
 // quorum notes that first. Else an UNLOCK through another proxy, which knows the later end, could succeed after a
 // rival's grant.
-func (s *Store) release(ctx context.Context, h locks.Holder, g grant, ids []string, left []hold, how string, r *locks.UnlockRequest) ([]vote.Vote, tally.Outcome, error) {
-	limits := s.set.Opts.Timeouts(s.set.Opts.MaxTTL)
-	if len(left) > 0 && lastEnd(left) < g.untilOf(ids) {
-		noted, err := s.noteShortening(ctx, h, g.fence, limits)
+func (s *Store) release(ctx context.Context, r holdRelease, unlock *locks.UnlockRequest) ([]vote.Vote, tally.Outcome, error) {
+	h, limits := r.holder, s.set.Opts.Timeouts(s.set.Opts.MaxTTL)
+	if len(r.left) > 0 && lastEnd(r.left) < r.grant.untilOf(r.ids) {
+		noted, err := s.noteShortening(ctx, h, r.grant.fence, limits)
 		if err != nil || !s.set.Agree(noted) {
 			return noted, tally.Undecided, err
 		}
 	}
-	fence, valid := int64(0), how == "unlock"
+	fence, valid := int64(0), r.how == "unlock"
 	if valid {
-		fence = g.fence
+		fence = r.grant.fence
 	}
-	j := func(how string) voters.ScriptCall { return s.unlockCall(h, g, ids, left, how, tagOf(r)) }
+	r.lease, r.request = s.leaseOf(r.grant), tagOf(unlock)
 	enough := func(v []vote.Vote) bool {
 		return tally.Release(v, s.set.Quorum, false, h.Owner, fence) != tally.Pending
 	}
 	var round *voters.Round
-	if valid && len(left) == 0 && !g.partial && h.Reader == "" {
-		round = s.releaseAndHandOver(h.Key, j, enough)
+	if valid && len(r.left) == 0 && !r.grant.partial && h.Reader == "" {
+		round = s.releaseAndHandOver(r, enough)
 	} else {
-		round = s.set.Ask(voters.AskRelease, j(how), enough)
-		if len(left) == 0 {
-			s.seats.Freed(h.Key, seats.Of(g.id))
+		round = s.set.Ask(voters.AskRelease, s.unlockCall(r), enough)
+		if len(r.left) == 0 {
+			s.seats.Freed(h.Key, seats.Of(r.grant.id))
 		}
 		s.host.Lines.Wake(h.Whole()) // an acquisition given to the nodes from now on runs behind the release
 	}
@@ -221,11 +221,11 @@ func (s *Store) release(ctx context.Context, h locks.Holder, g grant, ids []stri
 }
 
 // unlockCall is releaseCall for the owner. If a node did this UNLOCK before, with another hold, its vote is a conflict.
-func (s *Store) unlockCall(h locks.Holder, g grant, ids []string, left []hold, how, tag string) voters.ScriptCall {
-	j := s.releaseCall(s.set.RedisKeys(h.Key), h.Owner, g, s.leaseOf(g), how, tag, ids, left)
+func (s *Store) unlockCall(r holdRelease) voters.ScriptCall {
+	j := s.releaseCall(r)
 	j.Parse = func(m []rueidis.RedisMessage) (vote.Vote, error) {
 		v, err := vote.ParseRelease(m)
-		if v.Hold != "" && holdid.RequestOf(v.Hold) != holdid.RequestOf(ids[0]) {
+		if v.Hold != "" && holdid.RequestOf(v.Hold) != holdid.RequestOf(r.ids[0]) {
 			v.Kind = vote.VersionConflict
 		}
 		return v, err
@@ -322,7 +322,7 @@ func (s *Store) tryUnlockAfterRead(ctx context.Context, h locks.Holder, r locks.
 	}
 	s.host.Keepalive.Drop(h, holds...)
 	left := withoutRequests(s.everyEnd(votes, h.Owner, g.fence, began), holds)
-	votes, result, err = s.release(ctx, h, g, holds, left, "strict", &r)
+	votes, result, err = s.release(ctx, holdRelease{holder: h, grant: g, how: "strict", ids: holds, left: left}, &r)
 	if err != nil || result != tally.Applied {
 		return 0, err == nil && s.mayGiveAnother(votes, result, holds, r), s.unlockError(h, result, votes, err)
 	}
@@ -400,7 +400,7 @@ func (s *Store) finishUnlock(ctx context.Context, h locks.Holder, r locks.Unlock
 	if r.All {
 		ids = append(ids, tally.HoldsUnder(votes, h.Owner, g.fence)...)
 	}
-	votes, result, err := s.release(ctx, h, g, ids, nil, "finish", &r)
+	votes, result, err := s.release(ctx, holdRelease{holder: h, grant: g, how: "finish", ids: ids}, &r)
 	if n < s.set.Quorum && (err != nil || result != tally.Applied) {
 		return 0, s.unlockError(h, result, votes, err)
 	}
