@@ -1,15 +1,3 @@
-// Package quorum decides who holds a lock, by majority vote of N masters.
-//
-// While fewer than half the masters fail or forget, no two owners hold a name at once and every grant carries
-// a larger fence than the last.
-//
-// Package scripts has what one master decides; package voters asks the masters, and package tally counts their votes.
-// This package turns them into answers (acquire, renew, unlock). It does not queue callers: an acquisition is one
-// question, asked again only where nobody has a majority. A proxy remembers grants (grantcache) only as a hint:
-// what is missing or invalidated there is read from a quorum.
-//
-// A [Store] starts goroutines only within a call that awaits them, and in Run those of voters, which Close awaits. Where a mutex is
-// taken while another is held, the order is: locks.Keepalive, waitq, grant cache or inflight.
 package quorum
 
 import (
