@@ -286,7 +286,7 @@ func TestSession_UndoneGrantIsNotReinstated(t *testing.T) {
 	late := s.renewCall(&leaseRenewal{holder: h, ttl: 30 * time.Second, grant: s.grants.lookup(h), change: grows, began: s.Now()}, "", "1")
 	s.Undo(g)
 	nothingLeft(t, s, c)
-	round := s.Ask(voters.AskRenew, *late, voters.All)
+	round := s.Ask(voters.AskRenew, *late, voters.WaitForAll)
 	if err := round.Wait(t.Context(), voters.Timeouts{Node: patient, Quorum: patient}); err != nil {
 		t.Fatal(err)
 	}

@@ -150,7 +150,7 @@ func (s *Store) scan(ctx context.Context, node int, r locks.ListRequest, from st
 
 // askOne asks one node for a page of its keys or leases. If the vote is not Yes, its Err says why.
 func (s *Store) askOne(ctx context.Context, node int, j *voters.ScriptCall) (vote.Vote, error) {
-	round := s.set.AskEach(voters.AskList, voters.All, func(i int) *voters.ScriptCall {
+	round := s.set.AskEach(voters.AskList, voters.WaitForAll, func(i int) *voters.ScriptCall {
 		if i == node {
 			return j
 		}
@@ -187,7 +187,7 @@ func (s *Store) readAll(ctx context.Context, keys []locks.Key) (votes [][]vote.V
 		for i, at := range some {
 			rounds[i] = s.set.Ask(voters.AskRead, voters.ScriptCall{
 				Args: s.set.Command(scripts.Read, s.set.RedisKeys(at)), Parse: vote.ParseRead, Expires: s.Now() + listTimeout,
-			}, voters.All)
+			}, voters.WaitForAll)
 		}
 		limits := s.set.Opts.Timeouts(s.set.Opts.MaxTTL)
 		limits.Quorum = max(limits.Quorum, listTimeout)

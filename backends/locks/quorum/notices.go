@@ -36,7 +36,7 @@ func (s *Store) Post(ctx context.Context, r locks.PostRequest) ([]locks.Notice, 
 	round := s.set.Ask(voters.AskAnnounce, voters.ScriptCall{
 		Args:  s.set.Command(scripts.Announce, keys, r.ID, r.Text, voters.MS(max(r.Keep, time.Millisecond))),
 		Parse: vote.ParseAnnounce, Expires: s.Now() + listTimeout,
-	}, voters.All)
+	}, voters.WaitForAll)
 	err := round.Wait(ctx, noticeTimeouts)
 	votes := s.set.CloseAnswered(round, true, err)
 	var all []locks.Notice

@@ -73,7 +73,7 @@ func (s *Store) readFor(ctx context.Context, h locks.Holder, limits voters.Timeo
 	round := s.set.Ask(voters.AskRead, voters.ScriptCall{
 		Args: s.set.Command(scripts.Read, s.set.RedisKeys(h.Key), tag), Parse: vote.ParseRead,
 		Expires: s.Now() + limits.Quorum,
-	}, voters.All)
+	}, voters.WaitForAll)
 	err := round.Wait(ctx, limits)
 	return s.set.CloseAnswered(round, true, err), err
 }

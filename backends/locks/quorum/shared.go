@@ -43,7 +43,7 @@ func (s *Store) readersOf(ctx context.Context, k locks.Key) ([]locks.ReadBy, err
 	round := s.set.Ask(voters.AskRead, voters.ScriptCall{
 		Args:  s.set.Command(scripts.Readers, s.set.RedisKeys(k), strconv.Itoa(locks.MaxReaders)),
 		Parse: vote.ParseReaders, Expires: s.Now() + limits.Quorum,
-	}, voters.All)
+	}, voters.WaitForAll)
 	err := round.Wait(ctx, limits)
 	votes := s.set.CloseAnswered(round, true, err)
 	if err != nil {

@@ -96,7 +96,7 @@ func TestBatch_Unanswered(t *testing.T) {
 	t.Parallel()
 	h := newHandOver(t)
 	h.do(func() { h.mute, h.down = true, true })
-	rounds := []*Round{h.set.Begin(AskAcquire, All), h.set.Begin(AskAcquire, All)}
+	rounds := []*Round{h.set.Begin(AskAcquire, WaitForAll), h.set.Begin(AskAcquire, WaitForAll)}
 	var calls []ScriptCall
 	for i, name := range []string{"x", "y"} {
 		j := ScriptCall{Args: h.set.Command(scripts.Acquire, h.set.RedisKeys(locks.Key{Name: name}), "bob", "60000", "0", "", "plain", name, "0", "", "0"),

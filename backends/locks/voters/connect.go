@@ -37,7 +37,7 @@ func (n *Node) ensureConnected(ctx context.Context, load bool) error {
 	if err != nil {
 		return err
 	}
-	err = n.set.compare(n)
+	err = n.set.checkServers(n)
 	n.scriptsLoaded = load
 	if n.connected = err == nil; n.connected && n.connectionLost {
 		n.connectionLost = false

@@ -129,7 +129,7 @@ func newHandOver(t *testing.T) *handOver {
 	h.release = ScriptCall{Args: s.Command(scripts.Release, h.keys, "alice", fence, "handed", "", "ALICE", "NAME", "60000", "1", "ALICE"),
 		Parse: vote.ParseRelease, Expires: s.Clock() + time.Minute, RetryUntilAcked: true}
 	h.acquire = ScriptCall{Args: s.Command(scripts.Acquire, h.keys, "bob", "60000", "0", "", "plain", "BOB", "0", ""),
-		Parse: vote.ParseAcquire, Expires: s.Clock() + time.Minute, Durable: true, Round: s.Begin(AskAcquire, All)}
+		Parse: vote.ParseAcquire, Expires: s.Clock() + time.Minute, Durable: true, Round: s.Begin(AskAcquire, WaitForAll)}
 	return h
 }
 
@@ -161,7 +161,7 @@ func TestHandOver_OneCall(t *testing.T) {
 			h.conn.Do(t, "SCRIPT", "FLUSH")
 			want = append(want, "calls")
 		}
-		r := h.set.HandOver(h.release, h.acquire, All)
+		r := h.set.HandOver(h.release, h.acquire, WaitForAll)
 		if v := h.vote(r); v.Kind != vote.Yes || v.Holds != 0 {
 			t.Errorf("release: %+v", v)
 		}
@@ -178,9 +178,9 @@ func TestHandOver_NextHasLeft(t *testing.T) {
 	h := newHandOver(t)
 	gate := make(chan struct{})
 	h.do(func() { h.gate, h.inside = gate, make(chan struct{}) })
-	busy := h.set.Ask(AskRead, ScriptCall{Args: h.set.Command(scripts.Read, h.keys), Parse: vote.ParseDone, Expires: h.set.Clock() + time.Minute}, All)
+	busy := h.set.Ask(AskRead, ScriptCall{Args: h.set.Command(scripts.Read, h.keys), Parse: vote.ParseDone, Expires: h.set.Clock() + time.Minute}, WaitForAll)
 	<-h.inside
-	r := h.set.HandOver(h.release, h.acquire, All)
+	r := h.set.HandOver(h.release, h.acquire, WaitForAll)
 	late := make(chan vote.Vote, 1)
 	left := h.acquire.Round.Close(true, func(_ int, v vote.Vote) { late <- v })[0]
 	close(gate)
@@ -203,7 +203,7 @@ func TestHandOver_AnswerLost(t *testing.T) {
 	t.Parallel()
 	h := newHandOver(t)
 	h.do(func() { h.mute = true })
-	r := h.set.HandOver(h.release, h.acquire, All)
+	r := h.set.HandOver(h.release, h.acquire, WaitForAll)
 	if v := h.vote(r); v.Kind != vote.Duplicate {
 		t.Errorf("release: %+v", v)
 	}
@@ -219,7 +219,7 @@ func TestHandOver_NodeLost(t *testing.T) {
 	t.Parallel()
 	h := newHandOver(t)
 	h.do(func() { h.mute, h.down = true, true })
-	r := h.set.HandOver(h.release, h.acquire, All)
+	r := h.set.HandOver(h.release, h.acquire, WaitForAll)
 	if v := h.vote(h.acquire.Round); v.Kind != vote.Silent || v.Err == nil || v.Unsent {
 		t.Errorf("acquire: %+v", v)
 	}

@@ -299,15 +299,15 @@ func (s *Set) probe(ctx context.Context, timeout time.Duration) ([]vote.Vote, er
 
 func (s *Set) askAllNodes(ctx context.Context, command func(node int) []string, p vote.Parse, timeout time.Duration) ([]vote.Vote, error) {
 	s.startTracking()
-	r := s.AskEach(askState, All, func(i int) *ScriptCall {
+	r := s.AskEach(askState, WaitForAll, func(i int) *ScriptCall {
 		return &ScriptCall{Args: command(i), Parse: p, Expires: s.Clock() + timeout, probe: true}
 	})
 	err := r.WaitFor(ctx, timeout)
 	return s.CloseAnswered(r, true, err), err
 }
 
-// All waits for every vote.
-func All([]vote.Vote) bool { return false }
+// WaitForAll is the enough of a round that waits for every vote.
+func WaitForAll([]vote.Vote) bool { return false }
 
 // missingFor is for how long each node has been seen without a record.
 func (s *Set) missingFor(votes []vote.Vote) []time.Duration {
@@ -435,7 +435,7 @@ func needsFloor(actions []repairAction) bool {
 
 // runRepairs runs the actions and returns the votes; nodes without an action are silent.
 func (s *Set) runRepairs(ctx context.Context, actions []repairAction) []vote.Vote {
-	r := s.AskEach(askRepair, All, func(i int) *ScriptCall {
+	r := s.AskEach(askRepair, WaitForAll, func(i int) *ScriptCall {
 		for _, a := range actions {
 			if a.node == i {
 				return &ScriptCall{
@@ -464,7 +464,7 @@ func NeedsRepair(votes []vote.Vote) bool {
 
 // AskOne runs a script that is about no lock on one node, and returns its vote. The error is that of ctx.
 func (s *Set) AskOne(ctx context.Context, q Question, i int, sc *scripts.Script, p vote.Parse, args ...string) (vote.Vote, error) {
-	r := s.AskEach(q, All, func(j int) *ScriptCall {
+	r := s.AskEach(q, WaitForAll, func(j int) *ScriptCall {
 		if j != i {
 			return nil
 		}
@@ -480,7 +480,7 @@ func (s *Set) AskOne(ctx context.Context, q Question, i int, sc *scripts.Script,
 // that did not answer the vote has no error, or says why. The error is that of ctx.
 func (s *Set) AskNodes(ctx context.Context, sc *scripts.Script, p func(i int) vote.Parse, args func(i int) []string) ([]vote.Vote, error) {
 	s.startTracking()
-	r := s.AskEach(askRepair, All, func(i int) *ScriptCall {
+	r := s.AskEach(askRepair, WaitForAll, func(i int) *ScriptCall {
 		a := args(i)
 		if a == nil {
 			return nil

@@ -27,7 +27,7 @@ func TestRound_Wait(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRound(len(tt.votes), AskRead, RoundLimit, func() time.Duration { return 0 }, All)
+				r := newRound(len(tt.votes), AskRead, RoundLimit, func() time.Duration { return 0 }, WaitForAll)
 				for i, l := range tt.votes {
 					switch l {
 					case 'y':

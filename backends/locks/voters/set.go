@@ -177,9 +177,8 @@ func (s *Set) tune(o *rueidis.ClientOption) {
 	}
 }
 
-// compare notes for every node whether it must not vote, since it is a Cluster or the same server as a node before
-// it. It returns why n must not; nil if it may.
-func (s *Set) compare(n *Node) error {
+// checkServers bars every node that is a Cluster, or the same server as a node before it. It returns why n is barred; nil if it is not.
+func (s *Set) checkServers(n *Node) error {
 	seen := map[string]*Node{}
 	for _, m := range s.Members {
 		m.mu.Lock()

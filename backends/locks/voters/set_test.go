@@ -87,7 +87,7 @@ func TestNode_OneGoroutineStays(t *testing.T) {
 	h := newHandOver(t)
 	n := h.set.Members[0]
 	for range 100 {
-		h.vote(h.set.Ask(AskRead, ScriptCall{Args: h.set.Command(scripts.Read, h.keys), Parse: vote.ParseDone, Expires: h.set.Clock() + time.Minute}, All))
+		h.vote(h.set.Ask(AskRead, ScriptCall{Args: h.set.Command(scripts.Read, h.keys), Parse: vote.ParseDone, Expires: h.set.Clock() + time.Minute}, WaitForAll))
 		if idle := h.set.goroutines.Idle(); idle > 2 { // one may be about to see that another one stays
 			t.Fatalf("%d goroutines are idle", idle)
 		}
