@@ -282,7 +282,7 @@ if h and h.owner ~= owner and not replaces then return`}},
 		Breaks: "nodes that had records are not new when all of them are empty: what was held is granted again",
 		Rare:   true,
 		Units:  Units{"backends/locks/quorum", "^TestRecovery_NotNewAgain$"},
-		Edits:  []Edit{{"backends/locks/voters/recovery.go", "		o.Bootstrap = BootstrapStrict\n", ""}},
+		Edits:  []Edit{{"backends/locks/voters/repair.go", "		o.Bootstrap = BootstrapStrict\n", ""}},
 	},
 	{
 		Name:    "renewal-from-the-reply",

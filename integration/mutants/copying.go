@@ -29,7 +29,7 @@ var Copying = []Mutant{
 		Breaks: "so does the proxy, by its own clock: the node's may be set forward",
 		Rare:   true,
 		Units:  Units{"backends/locks/copying", "TestDue"},
-		Edits:  []Edit{{"backends/locks/copying/copying.go", "begin = now + patience", "begin = now"}},
+		Edits:  []Edit{{"backends/locks/copying/copying.go", "begin = now + copyDelay", "begin = now"}},
 	},
 	{
 		Name:    "copy-of-too-few",

@@ -23,8 +23,8 @@ const (
 	partsBusy = 3     // tries of a step that gets no answer
 )
 
-// A oneCopy is one copy to one node.
-type oneCopy struct {
+// A nodeCopy is one copy to one node.
+type nodeCopy struct {
 	set     *voters.Set
 	node    int
 	gen, id string
@@ -71,7 +71,7 @@ type request struct {
 }
 
 // run makes the copy, and returns how many names the node is in doubt about. errElsewhere says that another one is under way.
-func (o *oneCopy) run(ctx context.Context) (names int, err error) {
+func (o *nodeCopy) run(ctx context.Context) (names int, err error) {
 	o.names, o.requests = map[string]*heldName{}, map[string]request{}
 	if err := o.step(ctx, "begin"); err != nil {
 		return 0, err
@@ -90,12 +90,12 @@ func (o *oneCopy) run(ctx context.Context) (names int, err error) {
 }
 
 // step has the node do one thing that may be repeated.
-func (o *oneCopy) step(ctx context.Context, what string, args ...string) error {
+func (o *nodeCopy) step(ctx context.Context, what string, args ...string) error {
 	_, err := o.ask(ctx, what, args...)
 	return err
 }
 
-func (o *oneCopy) ask(ctx context.Context, what string, args ...string) (v vote.Vote, err error) {
+func (o *nodeCopy) ask(ctx context.Context, what string, args ...string) (v vote.Vote, err error) {
 	args = append([]string{what, o.gen, o.id}, args...)
 	for range partsBusy {
 		v, err = o.set.AskOne(ctx, voters.AskCopy, o.node, scripts.Copy, parseStep, args...)
@@ -121,10 +121,10 @@ func parseStep(m []rueidis.RedisMessage) (v vote.Vote, err error) {
 }
 
 // pattern is for the keys of locks, readings, doubts and requests, but not for those of fences, which are as many.
-func (o *oneCopy) pattern() string { return nodekeys.Literal(o.set.Opts.Prefix) + "[lrdn]*" }
+func (o *nodeCopy) pattern() string { return nodekeys.Literal(o.set.Opts.Prefix) + "[lrdn]*" }
 
 // purge removes the locks that are on the node, which come from an older snapshot.
-func (o *oneCopy) purge(ctx context.Context) error {
+func (o *nodeCopy) purge(ctx context.Context) error {
 	for cursor := "0"; ; {
 		v, err := o.ask(ctx, "purge", cursor, o.pattern())
 		if err != nil {
@@ -140,7 +140,7 @@ func (o *oneCopy) purge(ctx context.Context) error {
 }
 
 // install gives the node what the others hold. It returns how many parts there were.
-func (o *oneCopy) install(ctx context.Context) (parts int, err error) {
+func (o *nodeCopy) install(ctx context.Context) (parts int, err error) {
 	var requests, names []string
 	n := 0
 	flush := func() error {
@@ -188,7 +188,7 @@ var (
 )
 
 // readOthers reads what a quorum of the other nodes hold. All are asked; the first quorum that has answered in full counts.
-func (o *oneCopy) readOthers(ctx context.Context) error {
+func (o *nodeCopy) readOthers(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ends := make(chan error, len(o.set.Members))
@@ -217,7 +217,7 @@ func (o *oneCopy) readOthers(ctx context.Context) error {
 }
 
 // readNode reads what one node holds, from the beginning if it forgets meanwhile.
-func (o *oneCopy) readNode(ctx context.Context, i int) error {
+func (o *nodeCopy) readNode(ctx context.Context, i int) error {
 	for cursor, gen, tries := "0", "", 0; ; {
 		var p page
 		v, err := o.set.AskOne(ctx, voters.AskCopy, i, scripts.Held, p.parse, cursor, o.pattern(), pageKeys)
@@ -241,7 +241,7 @@ func (o *oneCopy) readNode(ctx context.Context, i int) error {
 }
 
 // add adds what a page shows. What is shown by a node that turns out not to count does no harm.
-func (o *oneCopy) add(p *page) {
+func (o *nodeCopy) add(p *page) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.complete {

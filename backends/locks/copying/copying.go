@@ -26,8 +26,8 @@ import (
 const (
 	// A node says when a copy may begin, by its own clock. That may have been set forward, so a proxy also waits for as long from
 	// when it saw the loss. Clocks agree on a second within one percent: twice that for two of them.
-	patience = voters.RoundLimit + voters.RoundLimit/50 + 10*time.Millisecond
-	again    = time.Second // after a copy that failed
+	copyDelay  = voters.RoundLimit + voters.RoundLimit/50 + 10*time.Millisecond
+	retryDelay = time.Second // after a copy that failed
 )
 
 // A copier copies for the nodes of a Set, one after the other.
@@ -71,10 +71,10 @@ func (c *copier) due(forgotten []voters.Forgotten) (next *voters.Forgotten, wait
 		l := loss{f.Node, f.Gen}
 		begin, seen := c.begin[l]
 		if !seen {
-			begin = now + patience
+			begin = now + copyDelay
 		}
 		kept[l] = begin
-		if in := max(begin, f.At) - now; f.May && (next == nil || in < wait) {
+		if in := max(begin, f.CopyAt) - now; f.MayCopy && (next == nil || in < wait) {
 			next, wait = &f, in
 		}
 	}
@@ -85,8 +85,8 @@ func (c *copier) due(forgotten []voters.Forgotten) (next *voters.Forgotten, wait
 // try copies for a node, and logs what came of it.
 func (c *copier) try(ctx context.Context, f voters.Forgotten) {
 	began := c.set.Clock()
-	c.begin[loss{f.Node, f.Gen}] = began + again
-	names, err := (&oneCopy{set: c.set, node: f.Node, gen: f.Gen, id: c.set.Opts.Random.ID()}).run(ctx)
+	c.begin[loss{f.Node, f.Gen}] = began + retryDelay
+	names, err := (&nodeCopy{set: c.set, node: f.Node, gen: f.Gen, id: c.set.Opts.Random.ID()}).run(ctx)
 	node := slog.String("node", c.set.Members[f.Node].Server.String())
 	switch {
 	case ctx.Err() != nil:

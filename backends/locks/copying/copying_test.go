@@ -30,7 +30,7 @@ func TestDue_WaitsByItsOwnClock(t *testing.T) {
 		return next.Node, wait
 	}
 	at := func(node int, gen string, may bool, in time.Duration) voters.Forgotten {
-		return voters.Forgotten{Node: node, Gen: gen, May: may, At: in}
+		return voters.Forgotten{Node: node, Gen: gen, MayCopy: may, CopyAt: in}
 	}
 	for _, step := range []struct {
 		what      string
@@ -40,16 +40,16 @@ func TestDue_WaitsByItsOwnClock(t *testing.T) {
 		wait      time.Duration
 	}{
 		{"nothing is to be done", 0, nil, -1, 0},
-		{"just seen, and it says at once", 0, []voters.Forgotten{at(0, "a", true, 0)}, 0, patience},
-		{"a second later", time.Second, []voters.Forgotten{at(0, "a", true, 0)}, 0, patience - time.Second},
-		{"another may not yet", 0, []voters.Forgotten{at(0, "a", true, 0), at(1, "b", false, 0)}, 0, patience - time.Second},
-		{"it may, and was seen all the while", patience, []voters.Forgotten{at(1, "b", true, 0)}, 1, 0},
-		{"it has forgotten again", 0, []voters.Forgotten{at(1, "c", true, 0)}, 1, patience},
-		{"its own clock is behind", patience, []voters.Forgotten{at(1, "c", true, time.Minute)}, 1, time.Minute},
+		{"just seen, and it says at once", 0, []voters.Forgotten{at(0, "a", true, 0)}, 0, copyDelay},
+		{"a second later", time.Second, []voters.Forgotten{at(0, "a", true, 0)}, 0, copyDelay - time.Second},
+		{"another may not yet", 0, []voters.Forgotten{at(0, "a", true, 0), at(1, "b", false, 0)}, 0, copyDelay - time.Second},
+		{"it may, and was seen all the while", copyDelay, []voters.Forgotten{at(1, "b", true, 0)}, 1, 0},
+		{"it has forgotten again", 0, []voters.Forgotten{at(1, "c", true, 0)}, 1, copyDelay},
+		{"its own clock is behind", copyDelay, []voters.Forgotten{at(1, "c", true, time.Minute)}, 1, time.Minute},
 	} {
 		now += step.after
 		for i := range step.forgotten {
-			step.forgotten[i].At += now
+			step.forgotten[i].CopyAt += now
 		}
 		if node, wait := due(step.forgotten...); node != step.node || wait != step.wait {
 			t.Errorf("%s: node %d in %v, want node %d in %v", step.what, node, wait, step.node, step.wait)
@@ -59,7 +59,7 @@ func TestDue_WaitsByItsOwnClock(t *testing.T) {
 
 // TestAdd_KeepsWhatAnyNodeKnows: every owner's holds, until the last of them ends by any node.
 func TestAdd_KeepsWhatAnyNodeKnows(t *testing.T) {
-	o := &oneCopy{names: map[string]*heldName{}, requests: map[string]request{}}
+	o := &nodeCopy{names: map[string]*heldName{}, requests: map[string]request{}}
 	for _, p := range []page{
 		{floor: 5, holdings: []holding{{"0:job", 900, owned{"walice", []string{"a1", "a2"}}}}, requests: map[string]request{"LTAG": {"3", 50}}},
 		{floor: 9, holdings: []holding{{"0:job", 400, owned{"walice", []string{"a2", "a3"}}}, {"0:job", 300, owned{"wbob", []string{"b1"}}}}, requests: map[string]request{"LTAG": {"4", 60}}},
@@ -89,7 +89,7 @@ func TestReadOthers_TooFew(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := &oneCopy{set: set, names: map[string]*heldName{}, requests: map[string]request{}}
+		o := &nodeCopy{set: set, names: map[string]*heldName{}, requests: map[string]request{}}
 		if err := o.readOthers(t.Context()); !errors.Is(err, errTooFew) {
 			t.Errorf("of %d nodes, of which none is there: %v", len(addrs), err)
 		}

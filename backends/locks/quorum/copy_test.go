@@ -473,7 +473,7 @@ func TestCopy_NotOfTwo(t *testing.T) {
 		return s.Nodes()[0].State == locks.NodeQuarantine && strings.HasPrefix(nodes[0].Do(t, "HGET", "lockproxy:node", "word").Text, "4")
 	})
 	s.set.RepairNodes(t.Context(), true)
-	if all, _ := s.set.Forgotten(); len(all) != 1 || all[0].May || s.Nodes()[0].Copies {
+	if all, _ := s.set.Forgotten(); len(all) != 1 || all[0].MayCopy || s.Nodes()[0].Copies {
 		t.Errorf("%+v, %+v", all, s.Nodes()[0])
 	}
 }

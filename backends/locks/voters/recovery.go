@@ -3,7 +3,6 @@ package voters
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,16 +16,7 @@ import (
 	"github.com/lockproxy/lockproxy/scripts"
 )
 
-const (
-	minProbeTimeout = 300 * time.Millisecond
-	// A node without a record next to nodes that have one has forgotten, unless
-	// another proxy is enlisting it at this moment.
-	missingTimeout = 500 * time.Millisecond
-	// Where no node that answers has a record, some may still be starting.
-	startTimeout = 10 * time.Second
-	// How long a node waits behind its quarantine for a quorum that knows the fences, if leases are longer than that. Then its clock has to do.
-	floorPatience = time.Minute
-)
+const minProbeTimeout = 300 * time.Millisecond
 
 // recovery is what a Set knows about nodes that are new, or have lost their memory.
 type recovery struct {
@@ -53,8 +43,8 @@ type recovery struct {
 type Forgotten struct {
 	Node int           // index in Members
 	Gen  string        // names the loss of its memory
-	May  bool          // a copy may end the quarantine: see package copying
-	At   time.Duration // when that may begin by the node's word, on Set.Clock
+	MayCopy  bool          // a copy may end the quarantine: see package copying
+	CopyAt   time.Duration // when that may begin by the node's word, on Set.Clock
 }
 
 // Forgotten are the nodes in quarantine, by the last probe. A value on changed says that there may be others now; one caller gets it.
@@ -104,24 +94,6 @@ func (r *recovery) begin(ctx context.Context) error {
 }
 
 func (r *recovery) end() { <-r.turn }
-
-// Nodes is what the last probe told of every node, in the order of Options.Nodes.
-func (s *Set) Nodes() []locks.NodeStatus {
-	s.recovery.mu.Lock()
-	defer s.recovery.mu.Unlock()
-	out := append([]locks.NodeStatus(nil), s.recovery.status...)
-	for i, n := range s.Members {
-		n.mu.Lock()
-		out[i].Address, out[i].RunID = n.addressLocked(), n.id.runID
-		out[i].Chosen = n.tracker != nil
-		out[i].Took, out[i].Queued = n.took, len(n.queue)+len(n.retries)
-		n.mu.Unlock()
-		if out[i].State == "" {
-			out[i].State = locks.NodeUnknown
-		}
-	}
-	return out
-}
 
 // Check contacts every node and reports those that can never be what they are configured as: the same server
 // twice, or a Redis Cluster. Nodes that do not answer are not reported; see Nodes.
@@ -308,188 +280,6 @@ func (s *Set) askAllNodes(ctx context.Context, command func(node int) []string, 
 
 // WaitForAll is the enough of a round that waits for every vote.
 func WaitForAll([]vote.Vote) bool { return false }
-
-// missingFor is for how long each node has been seen without a record.
-func (s *Set) missingFor(votes []vote.Vote) []time.Duration {
-	now := s.Clock()
-	out := make([]time.Duration, len(votes))
-	for i, v := range votes {
-		m := &s.recovery.missing[i]
-		switch {
-		case v.Code != vote.NoRecord:
-			*m = 0
-		case *m == 0:
-			*m = now
-		default:
-			out[i] = now - *m
-		}
-	}
-	return out
-}
-
-// A repairAction is one script that one node needs.
-type repairAction struct {
-	node   int
-	script *scripts.Script
-	args   []string
-}
-
-// knowsRecords reports whether this proxy knows better than that nodes without a record are new.
-func (s *Set) knowsRecords() bool { return s.recovery.used && s.Opts.grace() == GraceSafe }
-
-// planRepairs is what the nodes need after a probe. Nodes that had records since this proxy started are not new when they
-// are all empty, but have forgotten together: who held a lock still counts on it. Source: RULES.md, Changing the node set, 7.
-func (s *Set) planRepairs(votes []vote.Vote, enlist bool) []repairAction {
-	o := s.Opts
-	if s.knowsRecords() {
-		o.Bootstrap = BootstrapStrict
-	}
-	actions := planRepairs(votes, s.missingFor(votes), s.Quorum, o, s.NodeList)
-	return slices.DeleteFunc(actions, func(a repairAction) bool { return a.script == scripts.Register && !enlist })
-}
-
-// planRepairs is what nodes need, by one probe of all of them and by how long each has been seen
-// without a record. ours is this proxy's list. If some node is in another set and no quorum is in
-// this one, this proxy's list may be the wrong one: then it enlists and restores no node.
-func planRepairs(votes []vote.Vote, missing []time.Duration, q int, o Options, ours vote.NodeList) []repairAction {
-	c := conditionOf(votes, o.MaxTTL, ours)
-	if c.others > 0 && c.voting < q {
-		return nil
-	}
-	c.hasQuorum = c.voting >= q
-	c.isNew = c.absent == len(votes) && o.Bootstrap == BootstrapAuto
-	timeout := missingTimeout
-	if c.absent == c.answered {
-		timeout = startTimeout
-	}
-	var actions []repairAction
-	for i := range votes {
-		if script, args := c.repair(&votes[i], missing[i] >= timeout); script != nil {
-			actions = append(actions, repairAction{i, script, args})
-		}
-	}
-	return actions
-}
-
-// A condition is what a probe tells of the nodes together.
-type condition struct {
-	absent, answered, voting, others int // nodes without a record, that answer, that vote, and of other sets
-
-	set           vote.NodeSet // the latest that a voting node is in, or this proxy's
-	floor, maxTTL int64        // largest fence and longest max-ttl of the voting nodes
-	longest       int64        // max-ttl that any node or this proxy has, ms
-
-	hasQuorum bool
-	isNew     bool // the set is
-}
-
-func conditionOf(votes []vote.Vote, maxTTL time.Duration, ours vote.NodeList) *condition {
-	c := &condition{set: vote.NodeSet{Now: ours}, longest: maxTTL.Milliseconds()}
-	for _, v := range votes {
-		switch {
-		case v.Unregistered():
-			c.absent++
-		case v.Code == vote.OtherSet:
-			c.others++
-		case v.Kind == vote.Yes:
-			c.voting++
-			if v.Set != nil && v.Set.Epoch >= c.set.Epoch {
-				c.set = *v.Set
-			}
-			c.floor, c.maxTTL = max(c.floor, v.Fence), max(c.maxTTL, v.MaxTTL)
-		}
-		c.longest = max(c.longest, v.MaxTTL)
-		if v.Kind != vote.Silent || v.Code != 0 {
-			c.answered++
-		}
-	}
-	return c
-}
-
-// repair is the script that a node needs which answered v, nil if it needs none. forgot reports that it has
-// been without a record for so long that it must have forgotten it.
-func (c *condition) repair(v *vote.Vote, forgot bool) (script *scripts.Script, args []string) {
-	switch {
-	case v.Code == vote.NoRecord && c.isNew:
-		return scripts.Register, registerArgs(v, "new", &c.set)
-	case v.Code == vote.NoRecord && (v.OlderFormat || forgot):
-		return scripts.Register, registerArgs(v, "forgot", &c.set)
-	case v.Set != nil && v.Set.Epoch < c.set.Epoch: // it was out of reach when the operator changed it
-		return scripts.Change, append([]string{"set"}, c.set.Args()...)
-	case v.Code == vote.Floorless && c.hasQuorum:
-		return scripts.Restore, []string{fmt.Sprint(c.floor), v.Quarantine, fmt.Sprint(c.maxTTL)}
-	case v.Code == vote.Floorless && v.Wait >= min(c.longest, floorPatience.Milliseconds()):
-		return scripts.Restore, []string{"0", v.Quarantine, fmt.Sprint(c.longest)}
-	}
-	return nil, nil
-}
-
-// registerArgs are the arguments of register.lua for a node that answered v.
-func registerArgs(v *vote.Vote, how string, set *vote.NodeSet) []string {
-	return append([]string{how, fmt.Sprint(v.Wait), v.Replid}, set.Args()...)
-}
-
-func needsFloor(actions []repairAction) bool {
-	return slices.ContainsFunc(actions, func(a repairAction) bool { return a.script == scripts.Restore })
-}
-
-// runRepairs runs the actions and returns the votes; nodes without an action are silent.
-func (s *Set) runRepairs(ctx context.Context, actions []repairAction) []vote.Vote {
-	r := s.AskEach(askRepair, WaitForAll, func(i int) *ScriptCall {
-		for _, a := range actions {
-			if a.node == i {
-				return &ScriptCall{
-					Args: s.Command(a.script, nodekeys.OfNode(s.Opts.Prefix), a.args...), Parse: vote.ParseRepair,
-					Expires: s.Clock() + s.probeTimeout(),
-				}
-			}
-		}
-		return nil
-	})
-	_ = r.WaitFor(ctx, s.probeTimeout()) // what was not done is planned again after the next probe
-	votes := r.Close(true, nil)
-	s.Ended(r, votes, vote.EndOf(nil, vote.CountKind(votes, vote.Yes) == len(actions)))
-	return votes
-}
-
-// NeedsRepair reports whether a node abstains for something that RepairNodes may give it.
-func NeedsRepair(votes []vote.Vote) bool {
-	for _, v := range votes {
-		if v.Code == vote.NoRecord || v.Code == vote.Floorless {
-			return true
-		}
-	}
-	return false
-}
-
-// AskOne runs a script that is about no lock on one node, and returns its vote. The error is that of ctx.
-func (s *Set) AskOne(ctx context.Context, q Question, i int, sc *scripts.Script, p vote.Parse, args ...string) (vote.Vote, error) {
-	r := s.AskEach(q, WaitForAll, func(j int) *ScriptCall {
-		if j != i {
-			return nil
-		}
-		return &ScriptCall{Args: s.Command(sc, nodekeys.OfNode(s.Opts.Prefix), args...), Parse: p, Expires: s.Clock() + CallTimeout}
-	})
-	err := r.WaitFor(ctx, CallTimeout)
-	votes := r.Close(true, nil)
-	s.Ended(r, votes, vote.EndOf(err, votes[i].Kind == vote.Yes))
-	return votes[i], err
-}
-
-// AskNodes runs a script that is about no lock on each node for which args is not nil, for an operator, and returns the votes. Of a node
-// that did not answer the vote has no error, or says why. The error is that of ctx.
-func (s *Set) AskNodes(ctx context.Context, sc *scripts.Script, p func(i int) vote.Parse, args func(i int) []string) ([]vote.Vote, error) {
-	s.startTracking()
-	r := s.AskEach(askRepair, WaitForAll, func(i int) *ScriptCall {
-		a := args(i)
-		if a == nil {
-			return nil
-		}
-		return &ScriptCall{Args: s.Command(sc, nodekeys.OfNode(s.Opts.Prefix), a...), Parse: p(i), Expires: s.Clock() + initialProbeTimeout, probe: true}
-	})
-	err := r.WaitFor(ctx, initialProbeTimeout)
-	return r.Close(true, nil), err
-}
 
 // RequestProbe asks Run for a probe now, for a caller that needs votes.
 func (s *Set) RequestProbe() {

@@ -56,7 +56,7 @@ func TestPlanRepairs(t *testing.T) {
 				missing = append(missing, tt.missing)
 			}
 			got := []byte("------"[:len(votes)])
-			for _, o := range planRepairs(votes, missing, len(votes)/2+1, o, ours) {
+			for _, o := range repairsFor(votes, missing, len(votes)/2+1, o, ours) {
 				got[o.node] = map[string]byte{"new": 'n', "forgot": 'g', "104": 'r', "0": 'c', "set": 's'}[o.args[0]]
 				if o.script != scripts.Restore && strings.Join(o.args[len(o.args)-4:], " ") != tt.set {
 					t.Errorf("%s: %q", tt.nodes, o.args)

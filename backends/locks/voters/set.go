@@ -254,6 +254,35 @@ func (s *Set) AskEach(q Question, enough func([]vote.Vote) bool, each func(node 
 	return r
 }
 
+// AskOne runs a script that is about no lock on one node, and returns its vote. The error is that of ctx.
+func (s *Set) AskOne(ctx context.Context, q Question, i int, sc *scripts.Script, p vote.Parse, args ...string) (vote.Vote, error) {
+	r := s.AskEach(q, WaitForAll, func(j int) *ScriptCall {
+		if j != i {
+			return nil
+		}
+		return &ScriptCall{Args: s.Command(sc, nodekeys.OfNode(s.Opts.Prefix), args...), Parse: p, Expires: s.Clock() + CallTimeout}
+	})
+	err := r.WaitFor(ctx, CallTimeout)
+	votes := r.Close(true, nil)
+	s.Ended(r, votes, vote.EndOf(err, votes[i].Kind == vote.Yes))
+	return votes[i], err
+}
+
+// AskNodes runs a script that is about no lock on each node for which args is not nil, for an operator, and returns the votes. Of a node
+// that did not answer the vote has no error, or says why. The error is that of ctx.
+func (s *Set) AskNodes(ctx context.Context, sc *scripts.Script, p func(i int) vote.Parse, args func(i int) []string) ([]vote.Vote, error) {
+	s.startTracking()
+	r := s.AskEach(askRepair, WaitForAll, func(i int) *ScriptCall {
+		a := args(i)
+		if a == nil {
+			return nil
+		}
+		return &ScriptCall{Args: s.Command(sc, nodekeys.OfNode(s.Opts.Prefix), a...), Parse: p(i), Expires: s.Clock() + initialProbeTimeout, probe: true}
+	})
+	err := r.WaitFor(ctx, initialProbeTimeout)
+	return r.Close(true, nil), err
+}
+
 // AcquireSlot is for callers that need votes: it enlists unused nodes, and takes a slot. ReleaseSlot must
 // follow.
 func (s *Set) AcquireSlot(ctx context.Context) error {

@@ -42,6 +42,24 @@ func addRefusals(votes, repairs []vote.Vote) {
 	}
 }
 
+// Nodes is what the last probe told of every node, in the order of Options.Nodes.
+func (s *Set) Nodes() []locks.NodeStatus {
+	s.recovery.mu.Lock()
+	defer s.recovery.mu.Unlock()
+	out := append([]locks.NodeStatus(nil), s.recovery.status...)
+	for i, n := range s.Members {
+		n.mu.Lock()
+		out[i].Address, out[i].RunID = n.addressLocked(), n.id.runID
+		out[i].Chosen = n.tracker != nil
+		out[i].Took, out[i].Queued = n.took, len(n.queue)+len(n.retries)
+		n.mu.Unlock()
+		if out[i].State == "" {
+			out[i].State = locks.NodeUnknown
+		}
+	}
+	return out
+}
+
 // LastStatus is what the last probe told of a node.
 func (s *Set) LastStatus(i int) locks.NodeStatus {
 	s.recovery.mu.Lock()
