@@ -10,6 +10,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/adopt"
 	"github.com/lockproxy/lockproxy/commands/adopt/observe"
+	"github.com/lockproxy/lockproxy/commands/adopt/pattern"
 	"github.com/lockproxy/lockproxy/commands/clients"
 	"github.com/lockproxy/lockproxy/commands/cluster"
 	"github.com/lockproxy/lockproxy/commands/pubsub"
@@ -166,7 +167,7 @@ type adoptedConn struct{ s *Session }
 // Database is AnyDatabase while a SELECT inside MULTI may take effect.
 func (c adoptedConn) Database() int {
 	if c.s.tx.Selects {
-		return adopt.AnyDatabase
+		return pattern.AnyDatabase
 	}
 	return c.s.id.DB
 }

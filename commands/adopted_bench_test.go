@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/lockproxy/lockproxy/commands/adopt"
+	"github.com/lockproxy/lockproxy/commands/adopt/pattern"
 )
 
 // BenchmarkIsAdopted is what adoption costs a command whose key is no lock: without patterns, and with some.
@@ -16,9 +17,9 @@ func BenchmarkIsAdopted(b *testing.B) {
 	} {
 		b.Run(tt.name, func(b *testing.B) {
 			s := &Session{d: &Dispatcher{}}
-			var all []*adopt.Pattern
+			var all []*pattern.Pattern
 			for text := range strings.FieldsSeq(tt.patterns) {
-				p, err := adopt.ParsePattern(text)
+				p, err := pattern.Parse(text)
 				if err != nil {
 					b.Fatal(err)
 				}

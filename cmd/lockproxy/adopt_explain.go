@@ -11,9 +11,9 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/lockproxy/lockproxy/cmd/lockproxy/exit"
-	"github.com/lockproxy/lockproxy/commands/adopt"
 	"github.com/lockproxy/lockproxy/commands/adopt/explain"
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+	"github.com/lockproxy/lockproxy/commands/adopt/pattern"
 )
 
 const explainUsage = `usage: lockproxy adopt explain [--adopt 'PATTERN WORD=…'] [--lock KEY] [--upstream VERSION] [--format text|json]
@@ -51,14 +51,14 @@ func (p program) explainCommand() *cli.Command {
 			if !ok {
 				return exit.With(exit.Misuse, fmt.Errorf("upstream: %q is not such as 'redis 8.4' or 'valkey 9.0'", c.String("upstream")))
 			}
-			var pattern *adopt.Pattern
+			var adopted *pattern.Pattern
 			if c.IsSet("adopt") {
 				var err error
-				if pattern, err = adopt.ParsePattern(c.String("adopt")); err != nil {
+				if adopted, err = pattern.Parse(c.String("adopt")); err != nil {
 					return exit.With(exit.Misuse, fmt.Errorf("adopt: %q: %s", c.String("adopt"), strings.ReplaceAll(err.Error(), "\n", "; ")))
 				}
 			}
-			e, err := explainFile(p.input(), c.Args().Slice(), c.String("lock"), pattern, explain.Setting{Upstream: upstream})
+			e, err := explainFile(p.input(), c.Args().Slice(), c.String("lock"), adopted, explain.Setting{Upstream: upstream})
 			if err != nil {
 				return exit.With(exit.Misuse, err)
 			}
@@ -78,8 +78,8 @@ func explainCode(e *explain.Explanation) int {
 	return map[string]int{explain.Yes: exit.OK, explain.Usually: exitWarnings, explain.Fully: exitErrors, explain.No: exitErrors}[e.Adopted]
 }
 
-// explainFile explains the script in a file, or in stdin. words are the file, its keys, a comma and its arguments; pattern may be nil.
-func explainFile(stdin io.Reader, words []string, lock string, pattern *adopt.Pattern, set explain.Setting) (*explain.Explanation, error) {
+// explainFile explains the script in a file, or in stdin. words are the file, its keys, a comma and its arguments; adopted may be nil.
+func explainFile(stdin io.Reader, words []string, lock string, adopted *pattern.Pattern, set explain.Setting) (*explain.Explanation, error) {
 	if len(words) == 0 {
 		return nil, errors.New("adopt explain takes the file of a script, and its keys and arguments with a comma of its own between them (--help)")
 	}
@@ -99,20 +99,20 @@ func explainFile(stdin io.Reader, words []string, lock string, pattern *adopt.Pa
 			return nil, fmt.Errorf("%s stands behind the file, where keys do: put it before", flag)
 		}
 	}
-	if pattern != nil {
-		matches := func(key string) bool { return pattern.Matches(adopt.AnyDatabase, key) }
+	if adopted != nil {
+		matches := func(key string) bool { return adopted.Matches(pattern.AnyDatabase, key) }
 		all := slices.Concat(keys, args)
 		switch first := slices.IndexFunc(all, matches); {
 		case first < 0:
-			return nil, fmt.Errorf("adopt: %q matches no key and no argument", pattern.Glob)
+			return nil, fmt.Errorf("adopt: %q matches no key and no argument", adopted.Glob)
 		case lock != "" && !matches(lock):
-			return nil, fmt.Errorf("lock: %q does not match %q", lock, pattern.Glob)
+			return nil, fmt.Errorf("lock: %q does not match %q", lock, adopted.Glob)
 		case lock == "":
 			lock = all[first]
 		}
-		set.Rule = &idiom.Rule{As: pattern.As, NoExpiry: pattern.NoExpiry, MaxTTL: idiom.Forever}
-		set.Both = pattern.Mode == adopt.Both
-		set.FenceOf = func(key string) string { return pattern.FenceOf(adopt.AnyDatabase, key) }
+		set.Rule = &idiom.Rule{As: adopted.As, NoExpiry: adopted.NoExpiry, MaxTTL: idiom.Forever}
+		set.Both = adopted.Mode == pattern.Both
+		set.FenceOf = func(key string) string { return adopted.FenceOf(pattern.AnyDatabase, key) }
 	}
 	switch {
 	case lock == "" && len(keys) == 0:

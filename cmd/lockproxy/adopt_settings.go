@@ -4,15 +4,16 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 
-	"github.com/lockproxy/lockproxy/commands/adopt"
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+	"github.com/lockproxy/lockproxy/commands/adopt/pattern"
 )
 
 // readAdopt reads one pattern of keys that are locks. Its error has every fault in one line.
 func (o *options) readAdopt(text string) error {
-	p, err := adopt.ParsePattern(text)
+	p, err := pattern.Parse(text)
 	if err != nil {
 		return fmt.Errorf("%q: %s", text, strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
@@ -43,23 +44,24 @@ func (o *options) adoptFaults() (bad faults) {
 	return bad
 }
 
+// adoptsKeys reports whether the lock nodes decide about keys of some pattern.
+func (o *options) adoptsKeys() bool { return slices.ContainsFunc(o.adopt, func(p *pattern.Pattern) bool { return p.Mode.Adopts() }) }
+
 // adoptWarnings are of patterns that are legal but unwise.
 func (o *options) adoptWarnings() (all []string) {
-	on := false
 	for _, p := range o.adopt {
-		on = on || p.Mode >= adopt.Both
 		if p.Literal() == "" {
 			all = append(all, fmt.Sprintf("adopt: %q begins with no literal text: every argument of every command is compared with it, and it may match keys that are no locks", p.Glob))
 		}
 	}
-	if n := len(o.nodes); on && n < 3 && !o.store.IsEtcd() {
+	if n := len(o.nodes); o.adoptsKeys() && n < 3 && !o.store.IsEtcd() {
 		all = append(all, fmt.Sprintf("adopt: with %s adopted locks cannot be had while one is down, and are no safer than on one Redis: name three or five", plural(n, "lock node")))
 	}
 	return all
 }
 
 // logAdoption logs which keys are locks, a line for each pattern.
-func logAdoption(log *slog.Logger, patterns []*adopt.Pattern) {
+func logAdoption(log *slog.Logger, patterns []*pattern.Pattern) {
 	for _, p := range patterns {
 		db, flush := "*", "keep"
 		if p.DB >= 0 {

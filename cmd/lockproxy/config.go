@@ -8,7 +8,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends"
 	"github.com/lockproxy/lockproxy/backends/topology"
-	"github.com/lockproxy/lockproxy/commands/adopt"
+	"github.com/lockproxy/lockproxy/commands/adopt/pattern"
 )
 
 // A config is the settings that were given, by name, not validated yet.
@@ -54,7 +54,7 @@ func (c config) validate(o *options, bad faults) faults {
 	bad = append(bad, o.adminFaults()...)
 	bad = append(bad, o.adoptFaults()...)
 	bad = append(bad, o.store.Faults(func(name string) bool { _, is := c[name]; return is },
-		slices.ContainsFunc(o.adopt, func(p *adopt.Pattern) bool { return p.Mode == adopt.Both }))...)
+		slices.ContainsFunc(o.adopt, func(p *pattern.Pattern) bool { return p.Mode == pattern.Both }))...)
 	bad = append(bad, o.readTLS()...)
 	if len(bad) == 0 {
 		bad = append(bad, o.unusedTLS()...)

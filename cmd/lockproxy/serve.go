@@ -11,7 +11,6 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -214,7 +213,7 @@ func newLocks(o options, log *slog.Logger) (*locks.Service, error) {
 	}
 	return locks.New(store, locks.Options{
 		MinTTL: o.minTTL, MaxHold: o.maxHold, SessionGrace: o.sessionGrace, MaxWait: o.maxWait, MaxWaiters: o.maxWaiters,
-		Foster: slices.ContainsFunc(o.adopt, func(p *adopt.Pattern) bool { return p.Mode >= adopt.Both }), Log: log,
+		Foster: o.adoptsKeys(), Log: log,
 	})
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/backends/topology"
 	"github.com/lockproxy/lockproxy/cmd/lockproxy/store"
-	"github.com/lockproxy/lockproxy/commands/adopt"
+	"github.com/lockproxy/lockproxy/commands/adopt/pattern"
 	"github.com/lockproxy/lockproxy/proxy"
 )
 
@@ -71,7 +71,7 @@ type options struct {
 	maxWaiters              int
 	maxHold, sessionGrace   time.Duration
 	onLoss                  string
-	adopt                   []*adopt.Pattern
+	adopt                   []*pattern.Pattern
 	adoptReport             bool
 
 	// Clients and connections.

@@ -16,6 +16,7 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 	"github.com/lockproxy/lockproxy/commands/adopt/join"
 	"github.com/lockproxy/lockproxy/commands/adopt/oncelog"
+	"github.com/lockproxy/lockproxy/commands/adopt/pattern"
 	"github.com/lockproxy/lockproxy/commands/adopt/readers"
 	"github.com/lockproxy/lockproxy/commands/adopt/turns"
 )
@@ -67,18 +68,17 @@ const remembered = 16384
 
 // An Adoption decides commands on the keys of its patterns.
 type Adoption struct {
-	opt        Options
-	patterns   []*Pattern
-	firstBytes [256]bool     // first bytes of keys that may match a pattern
-	prefixes   [256][]string // literal prefixes of patterns and fence keys, by first byte
-	flush      bool          // a pattern has flush=release
-	fenced     bool          // a pattern has fence-key
-	scripts    *idiom.Scripts
-	guesses    *lru.Cache[locks.Key, guess] // what each lock was last known to be; a wrong guess costs a round
-	classes    *lru.Cache[shape, verdict]   // of scripts
-	flights    *flights                     // acquisitions under way
-	reads      *flights
-	turns      turns.Turns[locks.Key] // orders calls that replace the same lock: if two asked at once, each might get some nodes
+	opt      Options
+	patterns []*pattern.Pattern
+	prefixes pattern.Prefixes // of patterns and fence keys
+	flush    bool             // a pattern has flush=release
+	fenced   bool             // a pattern has fence-key
+	scripts  *idiom.Scripts
+	guesses  *lru.Cache[locks.Key, guess] // what each lock was last known to be; a wrong guess costs a round
+	classes  *lru.Cache[shape, verdict]   // of scripts
+	flights  *flights                     // acquisitions under way
+	reads    *flights
+	turns    turns.Turns[locks.Key] // orders calls that replace the same lock: if two asked at once, each might get some nodes
 
 	counters    counters
 	divergences [][numDivergences]atomic.Int64 // of the patterns
@@ -86,7 +86,7 @@ type Adoption struct {
 }
 
 // New makes an Adoption. The first pattern that matches a key counts.
-func New(patterns []*Pattern, o Options) (*Adoption, error) {
+func New(patterns []*pattern.Pattern, o Options) (*Adoption, error) {
 	if o.Log = cmp.Or(o.Log, slog.Default()); o.Dialect == nil {
 		o.Dialect = func() idiom.Dialect { return idiom.Dialect{} }
 	}
@@ -97,10 +97,10 @@ func New(patterns []*Pattern, o Options) (*Adoption, error) {
 	a.guesses, err = lru.New[locks.Key, guess](remembered)
 	a.classes, also = lru.New[shape, verdict](remembered)
 	for _, p := range patterns {
-		a.flush, a.fenced = a.flush || p.Flushes(AnyDatabase), a.fenced || p.FenceKey != ""
-		a.addPrefix(p.Literal())
+		a.flush, a.fenced = a.flush || p.Flushes(pattern.AnyDatabase), a.fenced || p.FenceKey != ""
+		a.prefixes.Add(p.Literal())
 		if p.FenceKey != "" {
-			a.addPrefix(p.FenceKey)
+			a.prefixes.Add(p.FenceKey)
 		}
 	}
 	return a, errors.Join(err, also)
@@ -109,7 +109,7 @@ func New(patterns []*Pattern, o Options) (*Adoption, error) {
 // A Call is a command on the key of one lock.
 type Call struct {
 	*idiom.Call
-	pattern *Pattern
+	pattern *pattern.Pattern
 	command string
 	class   idiom.Class
 	onHash  bool     // its lock is a hash
@@ -192,10 +192,34 @@ func (a *Adoption) newCall(c Connection, args [][]byte, keys Keys) (*Call, error
 	return a.newPlainCall(c, p, name, words)
 }
 
-// ruleOf is what the pattern of a call allows.
-func (a *Adoption) ruleOf(c *Call) idiom.Rule { return a.rule(c.pattern) }
+// newPlainCall makes a call of a command whose first argument is its only key, and a lock.
+func (a *Adoption) newPlainCall(c Connection, p *pattern.Pattern, name string, words []string) (*Call, error) {
+	call, class, err := a.rule(p).Plain(words, c.Protocol())
+	if err != nil {
+		return nil, &RefusedError{Command: name, Key: words[1], Why: err.Error(), Pattern: p.Glob, Reason: NotForLocks}
+	}
+	call.Speak(a.opt.Dialect())
+	made := &Call{Call: call, pattern: p, command: name, class: class, onHash: name[0] == 'H', words: words}
+	now := time.Now()
+	if out, err := call.Run(idiom.State{}, now); err == nil && len(out.Reply) > 0 && out.Reply[0] == '-' {
+		made.fault = out.Reply
+	} else if err == nil {
+		made.absent, made.absentAt = out, now.UnixMilli()
+	}
+	return made, nil
+}
 
-func (a *Adoption) rule(p *Pattern) idiom.Rule {
+// run is Run, but uses the outcome that newPlainCall has found if that was in the same millisecond: commands know no shorter
+// time.
+func (c *Call) run(state idiom.State, now time.Time) (idiom.Outcome, error) {
+	if state.Kind == idiom.Absent && c.absentAt == now.UnixMilli() {
+		return c.absent, nil
+	}
+	return c.Run(state, now)
+}
+
+// rule is what a pattern allows.
+func (a *Adoption) rule(p *pattern.Pattern) idiom.Rule {
 	return idiom.Rule{As: p.As, NoExpiry: p.NoExpiry, Deadlines: p.Deadlines, MinTTL: a.opt.MinTTL, MaxTTL: a.opt.MaxTTL}
 }
 
@@ -212,7 +236,7 @@ func (a *Adoption) accept(c *Call) error {
 		}
 		return nil
 	}
-	if refused := a.ruleOf(c).AllowsCall(c.Call, c.class, time.Now()); refused != nil {
+	if refused := a.rule(c.pattern).AllowsCall(c.Call, c.class, time.Now()); refused != nil {
 		reason := TooStrict
 		if c.class == idiom.Unclear {
 			reason = NotClear

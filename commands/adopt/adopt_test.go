@@ -15,6 +15,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/memstore"
+	"github.com/lockproxy/lockproxy/commands/adopt/pattern"
 )
 
 // A client is a Connection without an upstream: it notes what is asked there.
@@ -91,10 +92,10 @@ func (c *client) do(args ...string) string {
 }
 
 // parsed are these patterns, none of which has a fault.
-func parsed(t *testing.T, texts ...string) (all []*Pattern) {
+func parsed(t *testing.T, texts ...string) (all []*pattern.Pattern) {
 	t.Helper()
 	for _, text := range texts {
-		p, err := ParsePattern(text)
+		p, err := pattern.Parse(text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -320,13 +321,13 @@ func TestDecide_ConstantValues(t *testing.T) {
 }
 
 func TestParsePattern_NamesEveryFault(t *testing.T) {
-	_, err := ParsePattern("lock:[a db=x mode=maybe as=some no-expiry=never flush=some guard=maybe timestamps=min colour=red")
+	_, err := pattern.Parse("lock:[a db=x mode=maybe as=some no-expiry=never flush=some guard=maybe timestamps=min colour=red")
 	for _, want := range []string{"[ without ]", "db=x", "mode=maybe", "as=some", "no-expiry=never", "flush=some", "guard=maybe", "timestamps=min", "colour=red"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("no word of %s in %v", want, err)
 		}
 	}
-	if _, err := ParsePattern("lock:* mode=both timestamps=s"); err == nil || !strings.Contains(err.Error(), "mode=both") {
+	if _, err := pattern.Parse("lock:* mode=both timestamps=s"); err == nil || !strings.Contains(err.Error(), "mode=both") {
 		t.Errorf("at the upstream such a lock has no end: %v", err)
 	}
 }
@@ -341,7 +342,7 @@ func TestPattern(t *testing.T) {
 		{"lock:[ab]*", "lock:b1", true}, {"lock:[ab]*", "lock:c1", false}, {"lock:[^a]", "lock:b", true}, {`lock:\*`, "lock:*", true}, {`lock:\*`, "lock:a", false},
 		{`my\x20lock`, "my lock", true}, {"*", "anything\n\xff", true},
 	} {
-		p, err := ParsePattern(tt.pattern)
+		p, err := pattern.Parse(tt.pattern)
 		if err != nil {
 			t.Errorf("%s: %v", tt.pattern, err)
 			continue

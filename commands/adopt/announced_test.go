@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lockproxy/lockproxy/commands/adopt/pattern"
 	"github.com/lockproxy/lockproxy/commands/adopt/peers"
 )
 
@@ -14,7 +15,7 @@ func TestPattern_Announced(t *testing.T) {
 		"lock:* no-expiry=refuse": {Glob: "lock:*", DB: -1, Mode: "on", As: "usual", NoExpiry: "refuse", Guard: true},
 		`a\x20b db=3 mode=observe as=strict no-expiry=lease:10s guard=no`: {Glob: "a b", DB: 3, Mode: "observe", As: "strict", NoExpiry: "lease:10s"},
 	} {
-		p, err := ParsePattern(text)
+		p, err := pattern.Parse(text)
 		if err != nil || p.Announced() != want {
 			t.Errorf("%s: %+v, %v, want %+v", text, p.Announced(), err, want)
 		}
@@ -34,7 +35,7 @@ func TestPattern_AnnouncedMatches(t *testing.T) {
 	}
 	matched, tried := 0, 0
 	for range 20_000 {
-		p, err := ParsePattern(word(`aabb*?[]^-\`, 8))
+		p, err := pattern.Parse(word(`aabb*?[]^-\`, 8))
 		if err != nil {
 			continue
 		}

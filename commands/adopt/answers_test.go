@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/commands/adopt/pattern"
 )
 
 // A scripted engine answers as a test says; what it does not say is nobody's lock.
@@ -63,13 +64,13 @@ func granting(r locks.LockRequest) (locks.Decision, error) {
 }
 
 // at makes a client of a proxy with this engine.
-func at(t *testing.T, e Engine, pattern string) *client {
+func at(t *testing.T, e Engine, glob string) *client {
 	t.Helper()
-	p, err := ParsePattern(pattern)
+	p, err := pattern.Parse(glob)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := New([]*Pattern{p}, Options{Engine: e, MinTTL: time.Millisecond, MaxTTL: time.Minute})
+	a, err := New([]*pattern.Pattern{p}, Options{Engine: e, MinTTL: time.Millisecond, MaxTTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+	"github.com/lockproxy/lockproxy/commands/adopt/pattern"
 	"github.com/lockproxy/lockproxy/commands/adopt/turns"
 )
 
@@ -32,7 +33,7 @@ func (a *Adoption) newBatchCall(c Connection, s *idiom.Script, words []string, n
 	var others []int
 	for i, key := range keys {
 		p := a.pattern(c.Database(), key)
-		if p == nil || p.Mode == Both {
+		if p == nil || p.Mode == pattern.Both {
 			others = append(others, i)
 			all.list[i] = -1
 		}
@@ -75,7 +76,7 @@ func (a *Adoption) decideBatch(ctx context.Context, conn Connection, c *Call) (R
 	possible := make([]*idiom.Replies, len(c.parts)) // possible replies of the parts in mode both
 	for i, part := range c.parts {
 		err := mayRun(ctx, conn, part)
-		if err == nil && part.pattern.Mode == Both {
+		if err == nil && part.pattern.Mode == pattern.Both {
 			possible[i], err = a.possibleReplies(part)
 		}
 		if err != nil {

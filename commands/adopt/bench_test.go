@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+	"github.com/lockproxy/lockproxy/commands/adopt/pattern"
 )
 
 // BenchmarkConcerns is what every command pays while there are patterns, and none matches.
@@ -18,9 +19,9 @@ func BenchmarkConcerns(b *testing.B) {
 		{"MSET of 200, 1 pattern", "lock:*", "MSET" + strings.Repeat(" page:123456 some-value", 200)},
 	} {
 		b.Run(tt.name, func(b *testing.B) {
-			var all []*Pattern
+			var all []*pattern.Pattern
 			for text := range strings.FieldsSeq(tt.patterns) {
-				p, err := ParsePattern(text)
+				p, err := pattern.Parse(text)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -46,11 +47,11 @@ func BenchmarkConcerns(b *testing.B) {
 
 // BenchmarkCall is making a call of a script: one that is known, and one that is seen for the first time.
 func BenchmarkCall(b *testing.B) {
-	p, err := ParsePattern("lock:*")
+	p, err := pattern.Parse("lock:*")
 	if err != nil {
 		b.Fatal(err)
 	}
-	a, err := New([]*Pattern{p}, Options{})
+	a, err := New([]*pattern.Pattern{p}, Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -80,7 +81,7 @@ func BenchmarkCall(b *testing.B) {
 func BenchmarkPattern(b *testing.B) {
 	for _, glob := range []string{"lock:*", "lock:*:user:?*"} {
 		b.Run(glob, func(b *testing.B) {
-			p, err := ParsePattern(glob)
+			p, err := pattern.Parse(glob)
 			if err != nil {
 				b.Fatal(err)
 			}

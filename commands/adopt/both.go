@@ -9,6 +9,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+	"github.com/lockproxy/lockproxy/commands/adopt/pattern"
 	"github.com/lockproxy/lockproxy/commands/adopt/readers"
 )
 
@@ -26,7 +27,7 @@ var errUnclear = errors.New("ERR the upstream's reply does not say whether it ha
 // decideByMode decides a call on one lock of a client that may run it.
 func (a *Adoption) decideByMode(ctx context.Context, conn Connection, c *Call) (Result, error) {
 	switch {
-	case c.pattern.Mode == Both && !c.class.Shares():
+	case c.pattern.Mode == pattern.Both && !c.class.Shares():
 		return a.decideBoth(ctx, conn, c)
 	case c.fault != nil:
 		return Result{Reply: c.fault}, nil
@@ -296,7 +297,7 @@ func (a *Adoption) giveBack(ctx context.Context, conn Connection, key string, to
 
 // signalsOf returns the commands that follow a change at the upstream. In mode both the upstream has run them itself.
 func (c *Call) signalsOf(out *idiom.Outcome) [][]string {
-	if c.pattern.Mode == Both {
+	if c.pattern.Mode == pattern.Both {
 		return nil
 	}
 	return out.Signals

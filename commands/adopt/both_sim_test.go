@@ -17,6 +17,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+	"github.com/lockproxy/lockproxy/commands/adopt/pattern"
 )
 
 // A fakeUpstream is one Redis, as far as its keys are locks.
@@ -165,13 +166,13 @@ type simProxy struct {
 	done  *sync.Cond
 	calls int
 
-	mode Mode
+	mode pattern.Mode
 	away bool // its programs are stopped
-	by   map[Mode]*Adoption
+	by   map[pattern.Mode]*Adoption
 }
 
 // call begins a call in the mode of the proxy. end ends it.
-func (p *simProxy) call() (mode Mode, away bool, end func()) {
+func (p *simProxy) call() (mode pattern.Mode, away bool, end func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.calls++
@@ -202,7 +203,7 @@ func (p simPeers) AnyOn(context.Context, int, string) (any bool, err error) {
 	time.Sleep(p.s.some(20 * time.Millisecond))
 	for _, other := range p.s.proxies {
 		other.mu.Lock()
-		any = any || other.mode == On
+		any = any || other.mode == pattern.On
 		other.mu.Unlock()
 	}
 	time.Sleep(p.s.some(20 * time.Millisecond))
@@ -268,7 +269,7 @@ func (s *bothSim) ask(who string, overwrites bool) *belief {
 
 // answered notes that the call has ended, and that the program believes to have the lock until then, if that is not zero.
 // It must not, where another has it for certain.
-func (s *bothSim) answered(b *belief, mode Mode, until time.Time) {
+func (s *bothSim) answered(b *belief, mode pattern.Mode, until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b.told = time.Now()
@@ -310,7 +311,7 @@ func (s *bothSim) holders(b *belief) (last []*belief) {
 }
 
 // extend notes that a program was told that it still has the lock, by a call that it has sent then.
-func (s *bothSim) extend(b *belief, mode Mode, asked, until time.Time) {
+func (s *bothSim) extend(b *belief, mode pattern.Mode, asked, until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, o := range s.beliefs {
@@ -321,7 +322,7 @@ func (s *bothSim) extend(b *belief, mode Mode, asked, until time.Time) {
 	b.extended, b.until = time.Now(), until
 }
 
-func (s *bothSim) overlap(b *belief, mode Mode, o *belief) {
+func (s *bothSim) overlap(b *belief, mode pattern.Mode, o *belief) {
 	s.overlaps = append(s.overlaps, fmt.Sprintf("%v: %s (%v), which asked at %v, while %s has it for %v, told at %v", time.Since(simEpoch), b.who, mode, b.asked.Sub(simEpoch), o.who, time.Until(o.until), o.told.Sub(simEpoch)))
 }
 
@@ -375,7 +376,7 @@ func (c simConn) Ask(ctx context.Context, args []string) ([]byte, error) {
 }
 
 // do runs a command in the mode that the proxy has.
-func (s *bothSim) do(p *simProxy, args []string) (reply string, mode Mode, err error) {
+func (s *bothSim) do(p *simProxy, args []string) (reply string, mode pattern.Mode, err error) {
 	mode, _, end := p.call()
 	defer end()
 	a := p.by[mode]
@@ -577,7 +578,7 @@ func (s *bothSim) program(n int, p *simProxy, how simIdiom, constant bool) {
 }
 
 // turnTo switches proxies to a mode, one after the other.
-func (s *bothSim) turnTo(mode Mode) {
+func (s *bothSim) turnTo(mode pattern.Mode) {
 	for _, p := range s.proxies[1:] {
 		time.Sleep(s.some(4 * time.Second))
 		p.change(func() { p.mode = mode })
@@ -603,9 +604,9 @@ func simulate(t *testing.T, seed uint64, words string, faults float64, unique bo
 		}
 		s.svc = lockService(t, locks.Options{})
 		for i := range 4 {
-			p := &simProxy{by: map[Mode]*Adoption{}}
+			p := &simProxy{by: map[pattern.Mode]*Adoption{}}
 			p.done = sync.NewCond(&p.mu)
-			for _, mode := range []Mode{Both, On} {
+			for _, mode := range []pattern.Mode{pattern.Both, pattern.On} {
 				var err error
 				if p.by[mode], err = New(parsed(t, "lock:* mode="+mode.String()+" "+words), Options{Engine: slowEngine{s.svc, s}, MinTTL: 100 * time.Millisecond, MaxTTL: time.Minute, Log: slog.New(slog.DiscardHandler), Peers: simPeers{s}}); err != nil {
 					t.Fatal(err)
@@ -627,7 +628,7 @@ func simulate(t *testing.T, seed uint64, words string, faults float64, unique bo
 		all.Wait()
 		overlaps, grants = s.overlaps, s.grants
 		for _, p := range s.proxies {
-			grants["taken over"] += int(p.by[Both].counters.takenOver.Load())
+			grants["taken over"] += int(p.by[pattern.Both].counters.takenOver.Load())
 		}
 	})
 	return overlaps, grants
@@ -638,7 +639,7 @@ func migrate(s *bothSim) {
 	settle := func() { time.Sleep(simLongest + simTTL) }
 	s.stop(false)
 	settle()
-	s.turnTo(Both)
+	s.turnTo(pattern.Both)
 	settle()
 	s.mu.Lock()
 	if s.faults == 0 {
@@ -646,19 +647,19 @@ func migrate(s *bothSim) {
 	}
 	s.mu.Unlock()
 	for range 3 { // locks of off are held over more steps; and a release through off does not reach the nodes
-		s.turnTo(Off)
-		s.turnTo(Both)
+		s.turnTo(pattern.Off)
+		s.turnTo(pattern.Both)
 	}
 	settle()
 	s.stop(true)
 	settle()
-	s.turnTo(On)
+	s.turnTo(pattern.On)
 	settle()
-	s.turnTo(Both)
+	s.turnTo(pattern.Both)
 	settle()
 	s.stop(false)
 	settle()
-	s.turnTo(Off)
+	s.turnTo(pattern.Off)
 	settle()
 }
 
@@ -692,14 +693,14 @@ func hurry(s *bothSim) {
 	s.stop(false)
 	for range 3 {
 		time.Sleep(s.some(5 * time.Second))
-		s.turnTo(Both)
+		s.turnTo(pattern.Both)
 		s.stop(true)
 		s.await(true)
-		s.turnTo(On)
-		s.turnTo(Both)
+		s.turnTo(pattern.On)
+		s.turnTo(pattern.Both)
 		s.await(false)
 		s.stop(false)
-		s.turnTo(Off)
+		s.turnTo(pattern.Off)
 	}
 }
 
@@ -750,18 +751,18 @@ func testBothSimulation(t *testing.T, unique bool, walk func(*bothSim)) {
 func TestBoth_AStepLeftOut(t *testing.T) {
 	for name, walk := range map[string]func(*bothSim){
 		"off to on": func(s *bothSim) {
-			s.turnTo(On)
+			s.turnTo(pattern.On)
 			time.Sleep(simLongest)
 		},
 		"on to off": func(s *bothSim) {
-			s.turnTo(Both)
-			s.turnTo(On)
-			s.turnTo(Off)
+			s.turnTo(pattern.Both)
+			s.turnTo(pattern.On)
+			s.turnTo(pattern.Off)
 		},
 		"programs beside on": func(s *bothSim) {
-			s.turnTo(Both)
+			s.turnTo(pattern.Both)
 			s.stop(false)
-			s.turnTo(On)
+			s.turnTo(pattern.On)
 			time.Sleep(simLongest)
 		},
 	} {

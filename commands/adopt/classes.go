@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+	"github.com/lockproxy/lockproxy/commands/adopt/pattern"
 )
 
 // A verdict is the class of a script's calls.
@@ -28,7 +29,7 @@ type shape struct {
 // classify returns the class of a call of a script. It is remembered for all calls of the same shape, whatever their
 // arguments, if it changes a lock in a way that the pattern allows. Any other class is remembered for these arguments alone: one
 // of them may choose what the script does, or be the cause that it cannot be run, such as a ttl that is no number.
-func (a *Adoption) classify(call *idiom.Call, p *Pattern, as shape, words []string) verdict {
+func (a *Adoption) classify(call *idiom.Call, p *pattern.Pattern, as shape, words []string) verdict {
 	forAll := func(c idiom.Class) bool { return c != idiom.ReadOnly && p.As.Allows(c) }
 	if v, known := a.classes.Get(as); known && forAll(v.class) {
 		return v

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+	"github.com/lockproxy/lockproxy/commands/adopt/pattern"
 )
 
 // An origin is the mode in which a grant was made. The grant's info tells it to all proxies.
@@ -34,7 +35,7 @@ func originOf(info string) origin {
 
 // made returns the origin of the grants that a call makes.
 func (c *Call) made() origin {
-	if c.pattern.Mode == Both && !c.alone {
+	if c.pattern.Mode == pattern.Both && !c.alone {
 		return madeBoth
 	}
 	return madeOn
@@ -104,7 +105,7 @@ func (a *Adoption) changeCopy(ctx context.Context, conn Connection, key string, 
 // g is the state of the key before op, and next the state after it.
 func (a *Adoption) followCopy(ctx context.Context, conn Connection, c *Call, key locks.Key, op idiom.Op, g guess, next *guess) {
 	const last = 2 * guardFor
-	if c.pattern.Mode != On || !c.pattern.Guard || op.Do == idiom.Take || op.Do == idiom.Enter && next.holds < 2 {
+	if c.pattern.Mode != pattern.On || !c.pattern.Guard || op.Do == idiom.Take || op.Do == idiom.Enter && next.holds < 2 {
 		return
 	}
 	if op.Do == idiom.Enter {
@@ -141,5 +142,5 @@ func (a *Adoption) followCopy(ctx context.Context, conn Connection, c *Call, key
 
 // mustKnowOrigin reports whether op needs the origin of the grant g, and it is not known.
 func (c *Call) mustKnowOrigin(op idiom.Op, g guess) bool {
-	return g.made == unknownOrigin && c.pattern.Mode == On && c.pattern.Guard && (op.Do == idiom.Renew || op.Do == idiom.Leave || op.Do == idiom.Release)
+	return g.made == unknownOrigin && c.pattern.Mode == pattern.On && c.pattern.Guard && (op.Do == idiom.Renew || op.Do == idiom.Leave || op.Do == idiom.Release)
 }

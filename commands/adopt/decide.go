@@ -7,6 +7,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+	"github.com/lockproxy/lockproxy/commands/adopt/pattern"
 	"github.com/lockproxy/lockproxy/commands/adopt/readers"
 )
 
@@ -17,7 +18,7 @@ const tries = 5
 func (a *Adoption) Decide(ctx context.Context, conn Connection, c *Call) (Result, error) {
 	began := time.Now()
 	result, err := a.decide(ctx, conn, c)
-	if result.Changed() || c.pattern.Mode == Both {
+	if result.Changed() || c.pattern.Mode == pattern.Both {
 		result.Burst = Burst{}
 	}
 	a.noteDecided(conn, c, result.did, err, time.Since(began))
@@ -46,12 +47,8 @@ func (a *Adoption) decide(ctx context.Context, conn Connection, c *Call) (Result
 // decideOne has the nodes decide a call on one lock.
 func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Result, error) {
 	burst := conn.Burst()
-	d := decision{a: a, conn: conn, c: c, key: lockKey(conn, c), burst: burst, on: burst.basis(), inTurn: c.inTurn}
-	defer func() {
-		if d.endTurn != nil {
-			d.endTurn()
-		}
-	}()
+	d := decision{a: a, conn: conn, c: c, key: lockKey(conn, c), burst: burst, on: burst.basis(), inTurn: c.inTurn, endTurn: func() {}}
+	defer func() { d.endTurn() }()
 	d.guess()
 	for tried := 0; tried < d.tries(); tried++ {
 		if result, done, err := d.try(ctx); done || err != nil {
@@ -73,7 +70,7 @@ type decision struct {
 	lock    found
 	holder  locks.Grant // for whose sake the nodes refused the last try, if that was an acquisition
 	inTurn  bool        // no other call replaces the lock meanwhile
-	endTurn func()      // nil: it has not taken a turn
+	endTurn func()      // if it has taken a turn
 }
 
 // found is the lock as a decision takes it to be.
@@ -183,10 +180,11 @@ func (d *decision) takeTurn(ctx context.Context) (waited bool, err error) {
 	if err := d.a.mayReplace(d.c); err != nil {
 		return false, err
 	}
-	if waited, d.endTurn, err = d.a.turns.Take(ctx, d.key); err != nil {
+	waited, done, err := d.a.turns.Take(ctx, d.key)
+	if err != nil {
 		return false, err
 	}
-	d.inTurn = true
+	d.inTurn, d.endTurn = true, done
 	if waited {
 		d.guess()
 	}
@@ -202,4 +200,27 @@ func (d *decision) changed(ctx context.Context, out *idiom.Outcome, next guess, 
 	}
 	d.a.signal(ctx, d.conn, d.c.signalsOf(out))
 	return Result{Reply: out.Reply, Taken: taken, did: out.Op.Do, op: out.Op}
+}
+
+// signalsFor is how long the upstream may take to confirm the signals of a call.
+const signalsFor = 100 * time.Millisecond
+
+// signal sends the commands that follow a change of the lock. If that fails, the change stays.
+func (a *Adoption) signal(ctx context.Context, conn Connection, signals [][]string) {
+	if len(signals) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, signalsFor)
+	defer cancel()
+	for i, s := range signals {
+		switch reply, err := conn.Ask(ctx, s); {
+		case err != nil:
+			a.counters.signalsLost.Add(int64(len(signals) - i))
+			return
+		case len(reply) > 0 && reply[0] == '-':
+			a.counters.signalsLost.Add(1)
+		default:
+			a.counters.signalsSent.Add(1)
+		}
+	}
 }

@@ -6,10 +6,11 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+	"github.com/lockproxy/lockproxy/commands/adopt/pattern"
 )
 
 // fenceOf returns the lock whose fence key is key, and its pattern; nil: it is no fence key.
-func (a *Adoption) fenceOf(db int, key string) (lock string, p *Pattern) {
+func (a *Adoption) fenceOf(db int, key string) (lock string, p *pattern.Pattern) {
 	for _, p := range a.patterns {
 		if lock := p.FenceOf(db, key); lock != "" && a.pattern(db, lock) == p {
 			return lock, p
@@ -30,7 +31,7 @@ func (a *Adoption) fences(db int) idiom.FenceKey {
 }
 
 // newFenceCall makes a call of GET of a fence key, and refuses any other command with one. p is nil if there is none.
-func (a *Adoption) newFenceCall(c Connection, name string, words []string, keys Keys) (call *Call, p *Pattern, err error) {
+func (a *Adoption) newFenceCall(c Connection, name string, words []string, keys Keys) (call *Call, p *pattern.Pattern, err error) {
 	key, lock := "", ""
 	for _, at := range keys.At {
 		if lock, p = a.fenceOf(c.Database(), words[at]); p != nil {

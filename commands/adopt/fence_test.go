@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lockproxy/lockproxy/commands/adopt/pattern"
 )
 
 // enterFenced enters a hash, and answers a counter beside it.
@@ -144,7 +146,7 @@ func TestFence_Refused(t *testing.T) {
 		t.Errorf("without the word: %s", got)
 	}
 	for text, fault := range map[string]string{"lock:* mode=both fence-key=f:": "mode=both", "lock:* fence-key=": "no beginning"} {
-		if _, err := ParsePattern(text); err == nil || !strings.Contains(err.Error(), fault) {
+		if _, err := pattern.Parse(text); err == nil || !strings.Contains(err.Error(), fault) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+	"github.com/lockproxy/lockproxy/commands/adopt/pattern"
 )
 
 // An Inspector shows locks, and releases them by force; *locks.Service is one.
@@ -27,7 +28,7 @@ func (a *Adoption) mayFlush(args [][]byte) bool {
 }
 
 // flushing returns the first pattern whose locks a FLUSHDB or FLUSHALL releases; nil: there is none.
-func (a *Adoption) flushing(db int, args [][]byte) *Pattern {
+func (a *Adoption) flushing(db int, args [][]byte) *pattern.Pattern {
 	if !a.mayFlush(args) {
 		return nil
 	}
@@ -65,7 +66,7 @@ func (a *Adoption) decideFlush(ctx context.Context, conn Connection, c *Call) (R
 }
 
 // releaseAll releases the adopted locks of a pattern in a database, or in locks.AllDBs.
-func (a *Adoption) releaseAll(ctx context.Context, db int, p *Pattern) error {
+func (a *Adoption) releaseAll(ctx context.Context, db int, p *pattern.Pattern) error {
 	for cursor := ""; cursor != "0"; {
 		page, err := a.opt.Inspector.List(ctx, locks.ListRequest{DB: db, Match: p.Glob, Count: flushPage, Cursor: cursor})
 		if err != nil {

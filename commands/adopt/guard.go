@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/commands/adopt/pattern"
 )
 
 // upstreamValue is the prefix of the value that a lock is taken to have while the upstream has its key. Random text follows,
@@ -30,8 +31,8 @@ type Answer interface {
 // lockGuarded takes a lock unless the upstream has its key: a program that bypasses the proxies may have taken it there.
 // Then at describes that holder. If the upstream does not answer in time, or not to this client, the key counts as absent:
 // locks can be taken while the upstream is down.
-func (a *Adoption) lockGuarded(ctx context.Context, conn Connection, p *Pattern, r locks.LockRequest) (d locks.Decision, at guess, err error) {
-	if p.Mode == Both { // the upstream has granted it
+func (a *Adoption) lockGuarded(ctx context.Context, conn Connection, p *pattern.Pattern, r locks.LockRequest) (d locks.Decision, at guess, err error) {
+	if p.Mode == pattern.Both { // the upstream has granted it
 		if r.Barge = false; r.Replaces == nil {
 			r.Wait = lag
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/commands/adopt/pattern"
 )
 
 // Concerns reports whether a command may touch adopted keys: by an argument, by the text of a script, or by emptying a
@@ -14,41 +15,13 @@ func (a *Adoption) Concerns(args [][]byte) bool {
 		return true
 	}
 	for _, arg := range args[1:] {
-		if a.mayMatch(arg) {
+		if a.prefixes.May(arg) {
 			return true
 		}
 	}
-	return bringsText(args) && slices.ContainsFunc(a.patterns, func(p *Pattern) bool {
+	return bringsText(args) && slices.ContainsFunc(a.patterns, func(p *pattern.Pattern) bool {
 		return p.Literal() != "" && bytes.Contains(args[1], []byte(p.Literal()))
 	})
-}
-
-// addPrefix adds a prefix that adopted keys may have.
-func (a *Adoption) addPrefix(start string) {
-	for b := range a.prefixes {
-		if start == "" || start[0] == byte(b) {
-			a.firstBytes[b] = true
-			a.prefixes[b] = append(a.prefixes[b], start)
-		}
-	}
-}
-
-// mayMatch reports whether an argument has a prefix of adopted keys. It does not allocate, and is inlined.
-func (a *Adoption) mayMatch(arg []byte) bool {
-	return (len(arg) == 0 || a.firstBytes[arg[0]]) && a.hasPrefix(arg)
-}
-
-func (a *Adoption) hasPrefix(arg []byte) bool {
-	var first byte // of an empty argument: any
-	if len(arg) > 0 {
-		first = arg[0]
-	}
-	for _, start := range a.prefixes[first] {
-		if len(arg) >= len(start) && string(arg[:len(start)]) == start {
-			return true
-		}
-	}
-	return false
 }
 
 // Keys are the arguments of a command that are keys.
@@ -65,16 +38,16 @@ func (a *Adoption) Adopts(db int, args [][]byte, keys Keys) bool {
 }
 
 // lock returns the first argument that is, or may be, the key of a lock, and its pattern; nil: there is none.
-func (a *Adoption) lock(db int, args [][]byte, keys Keys) (string, *Pattern) {
+func (a *Adoption) lock(db int, args [][]byte, keys Keys) (string, *pattern.Pattern) {
 	if p := a.flushing(db, args); p != nil {
 		return p.Glob, p
 	}
 	if toAnotherDatabase(args) {
-		db = AnyDatabase
+		db = pattern.AnyDatabase
 	}
 	if !keys.Known || runsScript(args[0]) {
 		for _, arg := range args[1:] {
-			if !a.mayMatch(arg) {
+			if !a.prefixes.May(arg) {
 				continue
 			}
 			key := string(arg)
@@ -88,7 +61,7 @@ func (a *Adoption) lock(db int, args [][]byte, keys Keys) (string, *Pattern) {
 		return "", nil
 	}
 	for _, at := range keys.At {
-		if !a.mayMatch(args[at]) {
+		if !a.prefixes.May(args[at]) {
 			continue
 		}
 		key := string(args[at])
@@ -112,7 +85,7 @@ func bringsText(args [][]byte) bool {
 
 // inText returns the pattern whose literal prefix begins a string in the text of a script; nil: there is none. Scripts that
 // are called by EVALSHA are not searched.
-func (a *Adoption) inText(db int, args [][]byte) *Pattern {
+func (a *Adoption) inText(db int, args [][]byte) *pattern.Pattern {
 	if !bringsText(args) {
 		return nil
 	}
@@ -136,7 +109,7 @@ func IsScript(name []byte) bool {
 }
 
 // patternOf returns the pattern of a key that is a lock or the fence key of one; nil: it is neither.
-func (a *Adoption) patternOf(db int, key string) *Pattern {
+func (a *Adoption) patternOf(db int, key string) *pattern.Pattern {
 	if a.fenced {
 		if _, p := a.fenceOf(db, key); p != nil {
 			return p
@@ -146,7 +119,7 @@ func (a *Adoption) patternOf(db int, key string) *Pattern {
 }
 
 // pattern returns the first pattern that matches a key; nil: the key is no lock.
-func (a *Adoption) pattern(db int, key string) *Pattern {
+func (a *Adoption) pattern(db int, key string) *pattern.Pattern {
 	if a.fenced { // the key of a fence may match as well
 		if _, p := a.fenceOf(db, key); p != nil {
 			return nil

@@ -9,6 +9,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+	"github.com/lockproxy/lockproxy/commands/adopt/pattern"
 )
 
 // An outcome is how a call ended.
@@ -133,7 +134,7 @@ func (a *Adoption) Report(r *metrics.Report) {
 	r.Counter("lockproxy_adopt_upstream_held_total", "Adopted locks that were not taken, since the upstream had their keys: a program that goes past the proxies has them.", c.upstreamHeld.Load())
 	r.Counter("lockproxy_adopt_unguarded_total", "Times when the upstream did not say, or not to that client, whether it has the key of an adopted lock: it counts as not having it.", c.unguarded.Load())
 	for i, p := range a.patterns {
-		if p.Mode == Both {
+		if p.Mode == pattern.Both {
 			r.Counters("lockproxy_adopt_divergence_total", "Times when the upstream and the lock nodes differed about a lock of a pattern in mode=both: nodes_held, the upstream granted it and the nodes have another's; nodes_lack, the upstream renewed or released it and the nodes have no such grant; upstream_lacks, the nodes have a grant with that value that the upstream has not; unclear, the upstream answered what the call never does.",
 				"how", divergenceNames[:], a.divergences[i][:], "pattern", p.Glob)
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+	"github.com/lockproxy/lockproxy/commands/adopt/pattern"
 )
 
 // A hash is a reentrant lock: its field is the owner, its count the owner's holds. The engine counts the holds. Its
@@ -61,7 +62,7 @@ func (a *Adoption) askToEnter(ctx context.Context, conn Connection, on *basis, c
 			fl.after = guess{owner: d.Holder, until: time.Now().Add(d.Remaining)}
 		}
 	}
-	if c.pattern.Mode == Both || g.owner == r.Owner {
+	if c.pattern.Mode == pattern.Both || g.owner == r.Owner {
 		fl := &flight{}
 		ask(fl)
 		return d, began, fl.after, fl.err

@@ -50,7 +50,7 @@ func mayBeLost(key string, err error) error {
 
 // mayReplace refuses a call that replaces a lock, unless its pattern allows it or it has compared the value.
 func (a *Adoption) mayReplace(c *Call) error {
-	if refused := a.ruleOf(c).AllowsReplace(c.Call, time.Now()); refused != nil {
+	if refused := a.rule(c.pattern).AllowsReplace(c.Call, time.Now()); refused != nil {
 		return c.refused(TooStrict, refused.Why)
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+	"github.com/lockproxy/lockproxy/commands/adopt/pattern"
 )
 
 // newScriptCall makes a call of a script; nil: it concerns no lock, or is malformed.
@@ -15,7 +16,7 @@ func (a *Adoption) newScriptCall(c Connection, name string, words []string) (*Ca
 	if !isInt || n > len(words)-3 {
 		return nil, nil // the upstream says what is wrong with it
 	}
-	var first *Pattern
+	var first *pattern.Pattern
 	var lock string
 	for _, w := range words[3:] {
 		if p := a.patternOf(c.Database(), w); p != nil {
@@ -56,7 +57,7 @@ func (a *Adoption) newScriptCall(c Connection, name string, words []string) (*Ca
 
 // newOneLockCall makes a call of a script that uses one lock; nil: it uses none. lock is the first argument that may be its
 // key, and first the pattern of that.
-func (a *Adoption) newOneLockCall(c Connection, s *idiom.Script, words []string, n int, first *Pattern, lock string) (*Call, error) {
+func (a *Adoption) newOneLockCall(c Connection, s *idiom.Script, words []string, n int, first *pattern.Pattern, lock string) (*Call, error) {
 	name, keys, args := strings.ToUpper(words[0]), words[3:3+n], words[3+n:]
 	adopted := func(key string) bool { return a.pattern(c.Database(), key) != nil }
 	call, err := s.CallFenced(keys, args, c.Protocol(), strings.HasSuffix(name, "_RO"), adopted, a.fences(c.Database()))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+	"github.com/lockproxy/lockproxy/commands/adopt/pattern"
 	"github.com/lockproxy/lockproxy/commands/adopt/readers"
 )
 
@@ -18,7 +19,7 @@ func (g *guess) shared() bool {
 
 // decideShares decides a call on a read/write lock. The error is readers.ErrOther if the lock is another one now.
 func (a *Adoption) decideShares(ctx context.Context, conn Connection, c *Call, key locks.Key) (Result, error) {
-	if c.pattern.Mode == Both {
+	if c.pattern.Mode == pattern.Both {
 		return Result{}, c.refused(NotForLocks, "read/write locks are not adopted in mode=both")
 	}
 	if a.opt.Inspector == nil {
@@ -69,7 +70,7 @@ func readersOf(key locks.Key) locks.Key {
 
 // askForShare asks the nodes for a lock to read or to write. Concurrent calls that are refused share the answer; a grant is
 // its own caller's. held is how long somebody has it at the upstream.
-func (a *Adoption) askForShare(ctx context.Context, conn Connection, on *basis, p *Pattern, r locks.LockRequest) (d locks.Decision, held time.Duration, err error) {
+func (a *Adoption) askForShare(ctx context.Context, conn Connection, on *basis, p *pattern.Pattern, r locks.LockRequest) (d locks.Decision, held time.Duration, err error) {
 	self := func() (at guess, err error) {
 		d, at, err = a.lockGuarded(ctx, conn, p, r)
 		held = max(0, time.Until(at.until))

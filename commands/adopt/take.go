@@ -6,6 +6,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+	"github.com/lockproxy/lockproxy/commands/adopt/pattern"
 )
 
 // read asks the nodes for the state of a key. Concurrent calls share the question, and a call gets an earlier answer if it
@@ -98,7 +99,7 @@ func (a *Adoption) take(ctx context.Context, conn Connection, on *basis, c *Call
 	}
 	fl, leads := &flight{}, true
 	switch {
-	case c.pattern.Mode == Both: // the upstream admits one at a time
+	case c.pattern.Mode == pattern.Both: // the upstream admits one at a time
 		ask(fl)
 	case a.reads.undecided(key, on):
 		return nil, grant, nil
@@ -127,7 +128,7 @@ func kindOf(k locks.AdoptedKind) idiom.Kind {
 
 // lease returns for how long a call may take a lock. If open, the lock has no end, and lease is max-ttl.
 func (a *Adoption) lease(c *Call, kind idiom.Kind, ttl time.Duration) (lease time.Duration, open bool, err error) {
-	lease, refused := a.ruleOf(c).Lease(kind, ttl)
+	lease, refused := a.rule(c.pattern).Lease(kind, ttl)
 	switch {
 	case refused == nil && lease == idiom.Forever:
 		return a.opt.MaxTTL, true, nil

@@ -9,6 +9,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+	"github.com/lockproxy/lockproxy/commands/adopt/pattern"
 )
 
 // A Transaction is the lock that a client watches, and the commands on it that are queued after MULTI. It is about one lock:
@@ -55,7 +56,7 @@ func (t *Transaction) lock() (locks.Key, bool) {
 }
 
 // inTransaction refuses a command in a transaction.
-func (a *Adoption) inTransaction(c Connection, name, key string, p *Pattern, why string) error {
+func (a *Adoption) inTransaction(c Connection, name, key string, p *pattern.Pattern, why string) error {
 	refused := &RefusedError{Command: name, Key: key, Why: why, Reason: InTransaction}
 	if p != nil {
 		refused.Pattern = p.Glob
@@ -74,7 +75,7 @@ func (a *Adoption) Watch(ctx context.Context, conn Connection, t *Transaction, a
 	}
 	key := locks.Key{DB: conn.Database(), Name: name}
 	switch {
-	case p.Mode == Both:
+	case p.Mode == pattern.Both:
 		return refused(InTransaction, noTransactions)
 	case a.pattern(conn.Database(), name) == nil:
 		return refused(NotForLocks, "WATCH of the key of a fence")
@@ -121,7 +122,7 @@ func (a *Adoption) Queue(conn Connection, t *Transaction, args [][]byte, keys Ke
 		return false, a.inTransaction(conn, call.command, call.Key(), call.pattern, why)
 	}
 	switch key, watched := t.lock(); {
-	case call.pattern.Mode == Both:
+	case call.pattern.Mode == pattern.Both:
 		return refused(noTransactions)
 	case bytes.HasPrefix(call.fault, wrongArity): // other faults are for EXEC to answer
 		return false, faultError(call.fault)
@@ -163,7 +164,7 @@ func (e faultError) Error() string { return strings.TrimSpace(string(e[1:])) }
 // RefuseMixedTx refuses a command that concerns no lock, in a transaction with one.
 func (a *Adoption) RefuseMixedTx(conn Connection, t *Transaction, args [][]byte) error {
 	key, _ := t.lock()
-	p := a.pattern(AnyDatabase, key.Name)
+	p := a.pattern(pattern.AnyDatabase, key.Name)
 	return a.inTransaction(conn, strings.ToUpper(brief(string(args[0]))), key.Name, p, "it is in one transaction with that lock")
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands"
 	"github.com/lockproxy/lockproxy/commands/adopt"
+	"github.com/lockproxy/lockproxy/commands/adopt/pattern"
 	"github.com/lockproxy/lockproxy/commands/adopt/peers"
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
 	"github.com/lockproxy/lockproxy/integration/redistest"
@@ -141,7 +142,7 @@ func allFamilies(t *testing.T) map[string]*metrics.Family {
 	t.Helper()
 	shown := Certificate{"clients", func() *x509.Certificate { return &x509.Certificate{} }}
 	d := open(t, Options{Certificates: []Certificate{shown}}, nowhere, nowhere)
-	adoption, err := adopt.New([]*adopt.Pattern{{Glob: "lock:*", Mode: adopt.Both}}, adopt.Options{})
+	adoption, err := adopt.New([]*pattern.Pattern{{Glob: "lock:*", Mode: pattern.Both}}, adopt.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

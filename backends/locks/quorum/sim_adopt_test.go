@@ -13,6 +13,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
 	"github.com/lockproxy/lockproxy/commands/adopt"
+	"github.com/lockproxy/lockproxy/commands/adopt/pattern"
 )
 
 // adoptedSeeds is the first seed of runs with adopted clients.
@@ -99,11 +100,11 @@ func (a *simAdopted) upstreamHas(name string) (left time.Duration, changes int) 
 
 // newSimAdoption makes the Adoption of a proxy that begins.
 func newSimAdoption(p *simProxy, svc *proxy) *adopt.Adoption {
-	pattern, err := adopt.ParsePattern("n*")
+	glob, err := pattern.Parse("n*")
 	if err != nil {
 		panic(err)
 	}
-	a, err := adopt.New([]*adopt.Pattern{pattern}, adopt.Options{
+	a, err := adopt.New([]*pattern.Pattern{glob}, adopt.Options{
 		Engine: simEngine{svc}, MinTTL: 100 * time.Millisecond, MaxTTL: simMaxTTL, Log: slog.New(slog.DiscardHandler),
 		Random: newSimChance(p.w.stream("owners", p.index, p.generation), nil),
 	})

@@ -41,10 +41,10 @@ type recovery struct {
 
 // A Forgotten is a node in quarantine.
 type Forgotten struct {
-	Node int           // index in Members
-	Gen  string        // names the loss of its memory
-	MayCopy  bool          // a copy may end the quarantine: see package copying
-	CopyAt   time.Duration // when that may begin by the node's word, on Set.Clock
+	Node    int           // index in Members
+	Gen     string        // names the loss of its memory
+	MayCopy bool          // a copy may end the quarantine: see package copying
+	CopyAt  time.Duration // when that may begin by the node's word, on Set.Clock
 }
 
 // Forgotten are the nodes in quarantine, by the last probe. A value on changed says that there may be others now; one caller gets it.

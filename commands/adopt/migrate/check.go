@@ -12,7 +12,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/glob"
 	"github.com/lockproxy/lockproxy/backends/locks"
-	"github.com/lockproxy/lockproxy/commands/adopt"
+	"github.com/lockproxy/lockproxy/commands/adopt/pattern"
 	"github.com/lockproxy/lockproxy/commands/adopt/peers"
 )
 
@@ -22,7 +22,7 @@ func join(texts []string) string { return strings.Join(texts, "; ") }
 // the upstream's, the nodes' or that of ctx.
 func (c *Checker) Check(ctx context.Context, db int, watch time.Duration) (Report, error) {
 	r := Report{DB: db}
-	var patterns []*adopt.Pattern
+	var patterns []*pattern.Pattern
 	for _, p := range c.opt.Patterns {
 		if p.DB < 0 || p.DB == db {
 			patterns = append(patterns, p)
@@ -43,9 +43,9 @@ func (c *Checker) Check(ctx context.Context, db int, watch time.Duration) (Repor
 	return r, cmp.Or(errs...)
 }
 
-func (c *Checker) check(ctx context.Context, db int, p *adopt.Pattern, watch time.Duration) (Row, error) {
+func (c *Checker) check(ctx context.Context, db int, p *pattern.Pattern, watch time.Duration) (Row, error) {
 	row := Row{Pattern: p.Glob, Mode: p.Mode.String(), Proxies: c.proxies(p)}
-	if p.Mode == adopt.Both || p.Mode == adopt.On {
+	if p.Mode == pattern.Both || p.Mode == pattern.On {
 		var err error
 		if row.Upstream, row.Nodes, err = c.alone(ctx, db, p, watch); err != nil {
 			return row, err
@@ -56,7 +56,7 @@ func (c *Checker) check(ctx context.Context, db int, p *adopt.Pattern, watch tim
 }
 
 // proxies returns the modes in which other proxies have the keys of a pattern.
-func (c *Checker) proxies(p *adopt.Pattern) (all []Proxy) {
+func (c *Checker) proxies(p *pattern.Pattern) (all []Proxy) {
 	if c.opt.Peers == nil {
 		return nil
 	}
@@ -91,7 +91,7 @@ func (c *Checker) proxies(p *adopt.Pattern) (all []Proxy) {
 
 // alone finds locks that are in one place alone: it looks at all that are there now, and at those that change while it
 // watches.
-func (c *Checker) alone(ctx context.Context, db int, p *adopt.Pattern, watch time.Duration) (atUpstream, atNodes Alone, err error) {
+func (c *Checker) alone(ctx context.Context, db int, p *pattern.Pattern, watch time.Duration) (atUpstream, atNodes Alone, err error) {
 	direct := map[string]bool{}
 	if watch > 0 {
 		if direct, err = c.watch(ctx, db, p, watch); err != nil {
@@ -170,7 +170,7 @@ const mostLooks = 16
 // watch follows what changes at the upstream for the duration d. It returns the keys that were at the upstream alone for
 // longer than a call in mode both leaves one there that the nodes do not grant. If a key could not be looked at, it
 // returns that error at once.
-func (c *Checker) watch(ctx context.Context, db int, p *adopt.Pattern, d time.Duration) (direct map[string]bool, err error) {
+func (c *Checker) watch(ctx context.Context, db int, p *pattern.Pattern, d time.Duration) (direct map[string]bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	var failed error

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
-	"github.com/lockproxy/lockproxy/commands/adopt"
+	"github.com/lockproxy/lockproxy/commands/adopt/pattern"
 	"github.com/lockproxy/lockproxy/commands/adopt/peers"
 )
 
@@ -108,12 +108,12 @@ func parse(text string) map[string]string {
 }
 
 func checker(t *testing.T, f *place, mode string, others ...peers.Peer) *Checker {
-	return New(Options{Patterns: []*adopt.Pattern{parsed(t, "lock:* mode="+mode)}, Nodes: f, Upstream: f, Peers: func() []peers.Peer { return others }})
+	return New(Options{Patterns: []*pattern.Pattern{parsed(t, "lock:* mode="+mode)}, Nodes: f, Upstream: f, Peers: func() []peers.Peer { return others }})
 }
 
-func parsed(t *testing.T, text string) *adopt.Pattern {
+func parsed(t *testing.T, text string) *pattern.Pattern {
 	t.Helper()
-	p, err := adopt.ParsePattern(text)
+	p, err := pattern.Parse(text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +224,7 @@ func TestCheck_Watch(t *testing.T) {
 func TestCheck_WatchesOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &place{}
-		var patterns []*adopt.Pattern
+		var patterns []*pattern.Pattern
 		for _, text := range []string{"a:* mode=both", "b:* mode=both db=1", "c:* mode=on", "d:* mode=both db=0"} {
 			patterns = append(patterns, parsed(t, text))
 		}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/upstream"
-	"github.com/lockproxy/lockproxy/commands/adopt"
+	"github.com/lockproxy/lockproxy/commands/adopt/pattern"
 	"github.com/lockproxy/lockproxy/commands/adopt/peers"
 )
 
@@ -37,7 +37,7 @@ type Upstream interface {
 
 // Options are read once by New.
 type Options struct {
-	Patterns []*adopt.Pattern
+	Patterns []*pattern.Pattern
 	Nodes    Nodes
 	Upstream Upstream
 	Peers    func() []peers.Peer // the other proxies; nil: there are none
