@@ -13,8 +13,8 @@
 --   {5, noted, name}  missing here although the grant is here: the release of that name gave the hold back before
 --   {6, noted}  not removed: the holds of this unlock's request were given back here, and these are another's
 --   {4, noted}  not removed: the name would become free, or the lease end earlier, and the lease has another lineage
---   {0, noted, owner or empty, ms left, largest fence, before}  missing here; before is 1 if another release gave the hold
---       back here, or a later grant was given back
+--   {0, noted, owner or empty, ms left, largest fence, before, hold ...}  missing here; before is 1 if another release gave the hold
+--       back here, or a later grant was given back; the holds are those with the same TAGs that are here under a larger fence
 -- noted is 1 if a renewal may have shortened the lease of the grant: see note. The values of how:
 --   unlock  the owner's, while the proxy knows the grant to be valid
 --   handed  the same, and a waiter at this proxy asks for the name next: other proxies need not
@@ -31,7 +31,7 @@
 -- An undo, a force and an end remove exactly these holds. The other releases remove the owner's holds with the same TAGs as
 -- well: one request may have been granted several times, and is over. If only holds with the same TAGs are here, and under
 -- a smaller fence, they are removed, but that is no vote: this node may have numbered the grant differently. Under a larger
--- fence they stay: the request may have been granted anew, after FORCE or the end of the lease. A hold without a TAG that is
+-- fence they stay, and are named: the request may have been granted anew, after FORCE or the end of the lease. A hold without a TAG that is
 -- here under a larger fence is removed. If it made that grant it is no vote either: its LOCK came to this node late, after another owner's grant.
 -- If it did not, another LOCK has numbered the record anew while the hold was in it.
 -- After all but an undo, if none of the owner's holds is left, the largest fence is above that of the grant, so that no late
@@ -189,4 +189,8 @@ if unlock and last == owner and (lastfence == fence or lasthold == ARGV[first]) 
 end
 local too_late = (lastfence > fence or released_by and released_by ~= name) and 1 or 0
 if not h then return {0, noted, '', 0, c, too_late} end
-return {0, noted, h.owner, h.rest, c, too_late}
+local reply = {0, noted, h.owner, h.rest, c, too_late}
+for _, id in ipairs(mine and next(tags) and redis.call('HKEYS', KEYS[1]) or {}) do
+  if tags[tag(id) or ''] then reply[#reply + 1] = id end
+end
+return reply

@@ -745,11 +745,11 @@ func TestReinstateInDoubt_LateVote(t *testing.T) {
 
 // TestLateVotes: those that come before it is known what to do with them are not lost.
 func TestLateVotes(t *testing.T) {
-	var l lateVotes
+	var l voters.LateVotes
 	var taken []int
-	l.add(2, vote.Vote{})
-	l.takeBy(func(i int, _ vote.Vote) { taken = append(taken, i) })
-	l.add(0, vote.Vote{})
+	l.Add(2, vote.Vote{})
+	l.TakeBy(func(i int, _ vote.Vote) { taken = append(taken, i) })
+	l.Add(0, vote.Vote{})
 	if !slices.Equal(taken, []int{2, 0}) {
 		t.Errorf("taken: %v", taken)
 	}

@@ -2,7 +2,6 @@ package quorum
 
 import (
 	"context"
-	"sync"
 
 	"github.com/lockproxy/lockproxy/backends/locks/tally"
 	"github.com/lockproxy/lockproxy/backends/locks/vote"
@@ -36,35 +35,5 @@ func (s *Store) reinstateInDoubt(r *leaseRenewal, votes []vote.Vote) {
 	for i := range votes {
 		to(i, votes[i])
 	}
-	r.late.takeBy(to)
-}
-
-// lateVotes are votes that come after their round was closed. They wait until it is known what to do with them.
-type lateVotes struct {
-	mu    sync.Mutex
-	take  func(int, vote.Vote) // nil: not known
-	votes map[int]vote.Vote    // those that have come until then, by node
-}
-
-func (l *lateVotes) add(i int, v vote.Vote) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.take != nil {
-		l.take(i, v)
-		return
-	}
-	if l.votes == nil {
-		l.votes = map[int]vote.Vote{}
-	}
-	l.votes[i] = v
-}
-
-// takeBy has take called with each, those that are still to come as well.
-func (l *lateVotes) takeBy(take func(int, vote.Vote)) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.take = take
-	for i, v := range l.votes {
-		take(i, v)
-	}
+	r.late.TakeBy(to)
 }

@@ -119,8 +119,8 @@ type leaseRenewal struct {
 	grant    grant    // with the version that it gets, and the holds that are renewed
 	expected []string // by node: the version that is replaced there, empty: the node is not asked; nil: no version is, and a lost grant is reinstated
 	change   leaseChange
-	began    time.Duration // when the nodes were asked
-	late     lateVotes     // those that come when a quorum has applied it
+	began    time.Duration    // when the nodes were asked
+	late     voters.LateVotes // those that come when a quorum has applied it
 }
 
 // renewLease has the nodes renew a lease. The result is applied, and until the end of the new validity, only if the votes came before
@@ -177,7 +177,7 @@ func (s *Store) renewNodes(ctx context.Context, r *leaseRenewal) ([]vote.Vote, t
 		return s.renewCall(r, r.expected[i], "0")
 	}, nil, func(i int, v vote.Vote) {
 		reinstate(i, v)
-		r.late.add(i, v)
+		r.late.Add(i, v)
 	})
 	if err != nil {
 		return nil, tally.Undecided, err

@@ -28,7 +28,7 @@ func proxies(t *testing.T, n int) ([]*proxy, []*redistest.Conn, []*redistest.Ser
 
 func request(t *testing.T, s *proxy, owner, req string) locks.Grant {
 	t.Helper()
-	a, err := s.Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: owner, TTL: 30 * time.Second, Req: req})
+	a, err := s.Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: owner, TTL: time.Minute, Req: req})
 	if err != nil || !a.Granted {
 		t.Fatalf("LOCK by %s, REQ %s: %+v, %v", owner, req, a, err)
 	}
@@ -370,4 +370,21 @@ func TestReq_UnlockThatAnotherOneFinished(t *testing.T) {
 	giveBack(t, p[1], "alice", "u", 0)
 	unlock(t, p[0], "job", "bob", 0)
 	giveBack(t, p[1], "alice", "u", 0)
+}
+
+// TestReq_NodeWithoutTheFirstGrant: a node that has not got the grant makes one of its own for the LOCK that is sent again through
+// another proxy. The UNLOCK through the first proxy knows neither, and removes it.
+func TestReq_NodeWithoutTheFirstGrant(t *testing.T) {
+	t.Parallel()
+	p, c, _ := proxies(t, 2)
+	var first locks.Grant
+	refusing(t, c[0], func() { first = request(t, p[0], "alice", "x") })
+	if again := request(t, p[1], "alice", "x"); again.Fence != first.Fence {
+		t.Fatalf("sent again: %+v, first %+v", again, first)
+	}
+	if own, _ := numbers(t, p[0], c[0]); own <= first.Fence {
+		t.Fatalf("node 0 has the name under %d, the grant is %d", own, first.Fence)
+	}
+	giveBack(t, p[0], "alice", "x", 0)
+	nothingLeft(t, p[0], c)
 }

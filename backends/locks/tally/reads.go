@@ -142,6 +142,18 @@ func HoldsUnder(votes []vote.Vote, owner string, fence int64) []string {
 	return EveryHold(others, owner)
 }
 
+// RequestOver reports whether a release proves that the holds of its request are no grant's any more: a quorum gave them back in the record of
+// the grant, so no quorum has another one of this owner, and remembers the request, so none can get one for it.
+func RequestOver(votes []vote.Vote, q int) bool {
+	n := 0
+	for i := range votes {
+		if votes[i].Kind == vote.Yes && votes[i].Holds != vote.UnknownHolds {
+			n++
+		}
+	}
+	return n >= q
+}
+
 // LeftNothing counts the nodes on which the owner has no hold any more.
 func LeftNothing(votes []vote.Vote, owner string) (n int) {
 	for i := range votes {

@@ -270,6 +270,10 @@ func ParseRelease(m []rueidis.RedisMessage) (Vote, error) {
 			err = ReadInts(m[5:], &before)
 		}
 		v.TooLate = before == 1
+		for i := 6; i < len(m) && err == nil; i++ {
+			v.Strays = append(v.Strays, "")
+			err = ReadText(m[i], &v.Strays[i-6])
+		}
 	case 1:
 		err = ReadInts(m[2:], &left, &reinstated, &listeners)
 		v = Vote{Kind: Yes, Holds: int(left), Reinstated: reinstated == 1, Listeners: int(listeners)}

@@ -42,6 +42,7 @@ type Vote struct {
 	Since        bool           // Duplicate of release: another one gave the hold back here, and the owner has had a grant since
 	Listeners    int            // release: subscribers that got its message
 	Hold         string         // release: the one that this UNLOCK has given back before, if it has
+	Strays       []string       // No of release: the holds of the UNLOCK's request that are here under a larger fence
 	Why          locks.Obstacle // No of acquire: what was in the way
 	Free         []int          // No of acquire because of Permits: the seats that are free
 	Names        []Vote         // acquire of several names: the vote on each; Kind is Yes if all are
