@@ -3,7 +3,7 @@
 --         proxy knows the owner to have (0 and empty: none); to replace, the fence and the owner of what is replaced; last, how
 --         many ms readers are kept out if only readers are in the way; of a reader, the number of permits, 0 where that is not limited
 --   ARGV[14..]   pairs: another hold of that grant, and the ms it has left
---   {1, fence, kept fence, ms left of the new hold, holds, lineage, number, grant}  granted. kept fence is 0 for a new
+--   {1, fence, kept fence, ms left of the new hold, holds, epoch, sequence, grant}  granted. kept fence is 0 for a new
 --       grant. On a re-entry fence is only a proposal, and no grant has it before a settle; kept fence is that of the
 --       owner's grant, or -1 if a renewal reinstated the grant here, so that this node cannot vouch for it
 --   {2, fence}  this request was granted before, with this fence, and given back; fence 0: this very hold was
@@ -174,7 +174,7 @@ local function enter()
   else -- a RENEW has added it, maybe with less time
     ttl = math.min(ttl, ending(h.values[10]) - taken(h.values[10]))
   end
-  return {1, fence, h.told and -1 or h.fence, ttl, holds(ends), h.lineage, h.number, h.grant}
+  return {1, fence, h.reinstated and -1 or h.fence, ttl, holds(ends), h.epoch, h.sequence, h.grant}
 end
 
 local function grant()

@@ -1,4 +1,4 @@
--- open: looks through some records of names for leases without an end: those whose lineage begins with ~.
+-- open: looks through some records of names for leases without an end: those whose epoch begins with ~.
 --   ARGV[5..8]  cursor of SCAN, pattern of the records' keys, how many keys to look at, ms
 --   {1, next cursor, n, key, owner, fence, ms left, key, owner, ...}  n leases without an end are among them, and these
 --       have less than that many ms left

@@ -4,7 +4,7 @@
 --            e     end of the lease, the latest end of a hold, in ms of this node's clock
 --            f     fence of the grant
 --            a     the hold whose LOCK gave the grant its fence; names the grant
---            l, s  version of the lease: lineage and number
+--            l, s  version of the lease: epoch and sequence
 --            i     info
 --            g     when it was granted, in ms
 --            p     "1": this node did not grant it, a renewal reinstated it. Else "0 F" or "0+F", where F is the largest fence that
@@ -350,7 +350,7 @@ local function live(e, prune)
 end
 
 -- holder reads the lock record: nil if the name is free or the lease has ended. present is the number of the holds
--- ARGV[from] to ARGV[to] that are here, live or not; values has their values, or false. Of the field p, told is true if a
+-- ARGV[from] to ARGV[to] that are here, live or not; values has their values, or false. Of the field p, reinstated is true if a
 -- renewal reinstated the grant here; before is F, nil if it is not known; alone is true if there is no +. An end beyond
 -- now + max-ttl is set to that, so that a clock stepped back does not make a lock last for hours. A record that is alone has
 -- one hold: it was made by a LOCK.
@@ -375,12 +375,12 @@ local function holder(from, to)
     if values[i] then present = present + 1 end
   end
   local others, before = string.match(h[7] or '', '^0([ +])(%d+)$')
-  return {owner = h[1], ends = e, rest = e - now, fence = tonumber(h[3]), grant = h[4], lineage = h[5],
-    number = tonumber(h[6]), told = h[7] == '1', before = tonumber(before), alone = others == ' ', present = present, values = values}
+  return {owner = h[1], ends = e, rest = e - now, fence = tonumber(h[3]), grant = h[4], epoch = h[5],
+    sequence = tonumber(h[6]), reinstated = h[7] == '1', before = tonumber(before), alone = others == ' ', present = present, values = values}
 end
 
 -- entered returns the field p for a record that gets another hold, or a renewal.
-local function entered(h) return h.told and '1' or h.before and '0+' .. int(h.before) or '0' end
+local function entered(h) return h.reinstated and '1' or h.before and '0+' .. int(h.before) or '0' end
 
 -- holds returns the number of the owner's live holds; those with one TAG count as one.
 local function holds(e)
@@ -454,7 +454,7 @@ local function raise(left, f, seen, ...)
 end
 
 -- create writes the record of a grant with these holds, which all end at e.
-local function create(ids, grant, owner, e, fence, lineage, number, text, p)
+local function create(ids, grant, owner, e, fence, epoch, sequence, text, p)
   local fields, at, since = {}, int(e), int(now)
   for _, id in ipairs(ids) do
     fields[#fields + 1] = id
@@ -465,7 +465,7 @@ local function create(ids, grant, owner, e, fence, lineage, number, text, p)
     if seat then redis.call('HSET', beside('locks'), seat, owner) end
     reads(owner, e, seat)
   end
-  redis.call('HSET', KEYS[1], 'o', owner, 'e', at, 'f', int(fence), 'a', grant, 'l', lineage, 's', number, 'i', text,
+  redis.call('HSET', KEYS[1], 'o', owner, 'e', at, 'f', int(fence), 'a', grant, 'l', epoch, 's', sequence, 'i', text,
     'g', since, 'p', p, unpack(fields))
   redis.call('PEXPIREAT', KEYS[1], at)
   spoke(redis.call)

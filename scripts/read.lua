@@ -1,6 +1,6 @@
 -- read: who has the name, and what was released last. It decides nothing.
 --   ARGV[5]  TAG of an unlock, or empty
---   {1, owner or empty, ms left, fence, lineage, number, owner last released or empty, its fence, info,
+--   {1, owner or empty, ms left, fence, epoch, sequence, owner last released or empty, its fence, info,
 --       granted ms ago, 1 if a renewal reinstated the grant here, 1 if the owner last released has had a grant since,
 --       the memory of the unlock or empty: holds left, fence and hold, separated by spaces, how many owners read the name,
 --       for how many ms longer one of them does, the grant,
@@ -20,7 +20,7 @@ local readers, longest = 0, 0
 if reads then readers, longest = redis.call('ZCOUNT', beside('lockr'), '(' .. now, '+inf'), e - now end
 if not h then return {1, '', 0, c, '', 0, owner, fence, '', 0, 0, since and 1 or 0, before, readers, longest, ''} end
 local text = redis.call('HMGET', KEYS[1], 'i', 'g')
-local out = {1, h.owner, h.rest, h.fence, h.lineage, h.number, owner, fence, text[1], now - tonumber(text[2]), h.told and 1 or 0,
+local out = {1, h.owner, h.rest, h.fence, h.epoch, h.sequence, owner, fence, text[1], now - tonumber(text[2]), h.reinstated and 1 or 0,
   since and 1 or 0, before, readers, longest, h.grant}
 local all = redis.call('HGETALL', KEYS[1])
 for i = 1, #all, 2 do

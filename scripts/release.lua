@@ -1,6 +1,6 @@
 -- release: give back holds. The last one frees the name and publishes "fence how" on the channel KEYS[1]; of readers the
 -- last one does, and each that had a seat but for an undo, on the name's.
---   ARGV[5..11]  owner, fence of the grant (0 in an undo), how, TAG of the unlock or empty (in an end: the lineage that the
+--   ARGV[5..11]  owner, fence of the grant (0 in an undo), how, TAG of the unlock or empty (in an end: the epoch that the
 --         lease must have, or empty for any), the grant or empty, a name of this release, the ms that the lease has left at most as
 --         far as the proxy knows
 --   ARGV[12..]   the number of holds, these holds, then pairs: another hold of the grant, and the ms it has left
@@ -12,7 +12,7 @@
 --   {3, noted, holds left, hold}  this unlock gave back that hold before
 --   {5, noted, name}  missing here although the grant is here: the release of that name gave the hold back before
 --   {6, noted}  not removed: the holds of this unlock's request were given back here, and these are another's
---   {4, noted}  not removed: the name would become free, or the lease end earlier, and the lease has another lineage
+--   {4, noted}  not removed: the name would become free, or the lease end earlier, and the lease has another epoch
 --   {0, noted, owner or empty, ms left, largest fence, before, hold ...}  missing here; before is 1 if another release gave the hold
 --       back here, or a later grant was given back; the holds are those with the same TAGs that are here under a larger fence
 -- noted is 1 if a renewal may have shortened the lease of the grant: see note. The values of how:
@@ -48,7 +48,7 @@ local owner, fence, unlock, request = ARGV[5], tonumber(ARGV[6]), ARGV[7] ~= 'un
 local published = ARGV[7] == 'passed' and 'handed' or ARGV[7] == 'finish' and 'strict' or ARGV[7]
 local how = published == 'handed' and 'unlock' or published
 local force = how == 'force'
-local lineage = how == 'end' and request or ''
+local epoch = how == 'end' and request or ''
 if how == 'end' then request = '' end
 local by_owner = how == 'unlock' or how == 'strict' -- the owner gives back
 local grant, name, lease, first = ARGV[9], ARGV[10], tonumber(ARGV[11]), 13
@@ -127,8 +127,8 @@ local released_by = by_owner and not mine and recall('H' .. ARGV[first])
 local removed, left, reinstated, listeners, freed = 0, 0, false, 0, false
 if mine and (h.present > 0 or #given > final - first + 1) and not (force and h.fence > fence) then
   local ends, n, later = ending_without()
-  if lineage ~= '' and h.lineage ~= lineage and ends < h.ends then return refusal or {4, noted} end
-  removed, reinstated = 1, h.told
+  if epoch ~= '' and h.epoch ~= epoch and ends < h.ends then return refusal or {4, noted} end
+  removed, reinstated = 1, h.reinstated
   if force then
     alert(owner, 'forced ') -- proxies of an older version do not read it
     alert(owner)
@@ -154,7 +154,7 @@ if mine and (h.present > 0 or #given > final - first + 1) and not (force and h.f
     left = h.fence == fence and holds(ends) or -1
   end
 elseif same then
-  reinstated, left = h.told, holds(h.ends)
+  reinstated, left = h.reinstated, holds(h.ends)
 end
 no_doubt(given, tags)
 local fence_guards = freed and not (refusal and refusal[1] == -2) and (not unlock or math.max(seen or 0, fence + 1) > numbered)

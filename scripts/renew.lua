@@ -1,5 +1,5 @@
 -- renew: let holds of a grant end ttl from now, earlier than before as well, unless they may only grow.
---   ARGV[5..13]  owner, ttl in ms, fence and grant, lineage, number, the version it replaces (lineage:number, or empty), 1 to
+--   ARGV[5..13]  owner, ttl in ms, fence and grant, epoch, sequence, the version it replaces (epoch:sequence, or empty), 1 to
 --         reinstate the grant if the name is free, or the gen of this node: a quorum of the others has renewed it; 1 to grow
 --         only: no hold ends earlier, and other holds are left alone; 2 if it may shorten the lease: that is noted here with it,
 --         as a quorum has done before
@@ -7,10 +7,10 @@
 --   {1, noted, reinstated, given back}  applied, now or before; noted is 1 if a renewal may have shortened the lease: see
 --       note; reinstated is 1 if a renewal reinstated the grant here, now or before; the last is the number of the holds
 --       that were given back here
---   {3, lineage, number}  not applied: the lease has another version here, or the owner has a live hold that a renewal by what its
+--   {3, epoch, sequence}  not applied: the lease has another version here, or the owner has a live hold that a renewal by what its
 --       proxy remembers does not name     {4}  not applied: all holds were given back
 --   {0, owner or empty, ms left, fence}  not applied: the name is free, another owner's, or of another grant
--- A renewal applies over a smaller number of its own lineage, or over exactly the version that it replaces: a late one
+-- A renewal applies over a smaller sequence of its own epoch, or over exactly the version that it replaces: a late one
 -- cannot shorten a lease that was made longer since. The owner's other holds that would end earlier end with these, unless
 -- they only grow. A renewal by what its proxy remembers, which replaces no version, does not apply where the owner has others: its owner
 -- counts with the new end for all, and only one that names them brings it to a quorum. A hold that is missing while the grant is here is added, unless it was given back here. A free name is
@@ -23,7 +23,7 @@
 local refusal = abstains()
 if refusal and refusal[1] ~= -5 then return refusal end
 local owner, ttl, fence, grant = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
-local lineage, number, expected, reinstate, grow = ARGV[9], ARGV[10], ARGV[11], ARGV[12] ~= '0', ARGV[13] == '1'
+local epoch, sequence, expected, reinstate, grow = ARGV[9], ARGV[10], ARGV[11], ARGV[12] ~= '0', ARGV[13] == '1'
 local by_quorum = gen and ARGV[12] == gen
 local shorten = ARGV[13] == '2'
 local h = holder(14, #ARGV)
@@ -56,16 +56,16 @@ if not h then
     if name > fence then return refusal or {0, '', 0, 0} end
   end
   ttl = math.max(ttl, refusal and refusal[2] or 0)
-  create(named, grant, owner, now + ttl, fence, lineage, number, '', '1')
+  create(named, grant, owner, now + ttl, fence, epoch, sequence, '', '1')
   raise(ttl, fence, seen)
   if KEYS[4] then raise_name(ttl, fence, name) end
   if by_quorum then certain(owner) end
   return refusal or {1, 0, 1, given}
 end
 
-local reinstated = h.told and 1 or 0
-if h.lineage == lineage and tonumber(number) == h.number then return refusal or {1, noted, reinstated, given} end
-local follows = h.lineage == lineage and tonumber(number) > h.number
+local reinstated = h.reinstated and 1 or 0
+if h.epoch == epoch and tonumber(sequence) == h.sequence then return refusal or {1, noted, reinstated, given} end
+local follows = h.epoch == epoch and tonumber(sequence) > h.sequence
 local others, values = {}, {}
 if redis.call('HLEN', KEYS[1]) - base > h.present then
   local ids
@@ -75,9 +75,9 @@ if redis.call('HLEN', KEYS[1]) - base > h.present then
   end
 end
 if #others > 0 and expected == '' and not grow then follows = false end
-if not follows and expected ~= h.lineage .. ':' .. int(h.number) then return refusal or {3, h.lineage, h.number} end
+if not follows and expected ~= h.epoch .. ':' .. int(h.sequence) then return refusal or {3, h.epoch, h.sequence} end
 if #named == 0 then return refusal or {4} end
-local ends, cut, fields = now + ttl, false, {'l', lineage, 's', number, 'p', entered(h)}
+local ends, cut, fields = now + ttl, false, {'l', epoch, 's', sequence, 'p', entered(h)}
 for _, id in ipairs(named) do
   local at = now + ttl
   if grow then at = math.max(at, ending(value[id])) end

@@ -15,7 +15,7 @@ local c, seen = fences()
 local late = h.grant == hold and h.before and fence >= math.max(h.before, floor)
 if fence >= c or late then
   if fence < c and seen == h.fence then redis.call('HSET', KEYS[2], 'c', int(fence)) end
-  redis.call('HSET', KEYS[1], 'f', int(fence), 'a', hold, unpack(h.told and {'p', '0'} or {}))
+  redis.call('HSET', KEYS[1], 'f', int(fence), 'a', hold, unpack(h.reinstated and {'p', '0'} or {}))
 end
 raise(h.rest, fence, seen)
 if KEYS[4] then

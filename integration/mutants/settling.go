@@ -42,7 +42,7 @@ var Settling = []Mutant{
 		Name:   "renewal-leaves-no-trace",
 		Breaks: "a renewal that brings a hold counts as an entry",
 		Rare:   true,
-		Edits:  []Edit{{"scripts/renew.lua", "'s', number, 'p', entered(h)}", "'s', number}"}},
+		Edits:  []Edit{{"scripts/renew.lua", "'s', sequence, 'p', entered(h)}", "'s', sequence}"}},
 	},
 	{
 		Name:   "re-entry-leaves-no-trace",

@@ -150,7 +150,7 @@ func TestGrantCache_LateRenewals(t *testing.T) {
 	}
 	other := renewal(s, g, 100*time.Millisecond, vote.Version{Epoch: "another proxy's", Sequence: 9}, "1")
 	if v := n.Do(t, other...); v.Elems[0].Int() != 3 || pttl() < 15000 {
-		t.Errorf("a renewal of another lineage: %v, %d ms left", v, pttl())
+		t.Errorf("a renewal of another epoch: %v, %d ms left", v, pttl())
 	}
 	fenced := g
 	fenced.Fence--

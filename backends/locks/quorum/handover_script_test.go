@@ -139,10 +139,10 @@ func (n *scriptNode) release(how ...string) []string {
 }
 
 func (n *scriptNode) renewal() []string {
-	lineage, number := n.field("l", "hold1"), n.field("s", "0")
-	next, _ := strconv.Atoi(number)
-	return []string{n.owner(), n.one("3", "1000", "60000"), n.fence(), n.field("a", "hold1"), n.one(lineage, "epoch"), strconv.Itoa(next + n.IntN(3) - 1),
-		n.one("", lineage+":"+number), n.one("0", "1"), n.one("0", "1", "2"), n.hold()}
+	epoch, sequence := n.field("l", "hold1"), n.field("s", "0")
+	next, _ := strconv.Atoi(sequence)
+	return []string{n.owner(), n.one("3", "1000", "60000"), n.fence(), n.field("a", "hold1"), n.one(epoch, "another"), strconv.Itoa(next + n.IntN(3) - 1),
+		n.one("", epoch+":"+sequence), n.one("0", "1"), n.one("0", "1", "2"), n.hold()}
 }
 
 // run runs a script on these keys of the node. An error is its text without where it was raised.

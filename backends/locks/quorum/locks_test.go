@@ -139,8 +139,8 @@ func renewal(s *proxy, g locks.Grant, ttl time.Duration, v vote.Version, repair 
 		v.Epoch, strconv.FormatInt(v.Sequence, 10), "", repair, "0", g.Hold)
 }
 
-// putBack reports whether a node answered a renewal by putting the grant back.
-func putBack(v redistest.Value) bool { return v.Elems[0].Int() == 1 && v.Elems[2].Int() == 1 }
+// reinstated reports whether a node answered a renewal by reinstating the grant.
+func reinstated(v redistest.Value) bool { return v.Elems[0].Int() == 1 && v.Elems[2].Int() == 1 }
 
 // asks are the arguments of an acquisition by an owner of which nothing is known.
 func asks(owner, ttl, proposal, hold string) []string {

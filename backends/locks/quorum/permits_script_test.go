@@ -231,7 +231,7 @@ func TestPermitsScript_PutBack(t *testing.T) {
 	s.releases(s.reading("bob"), bob, "undo")
 	s.n.Do(t, "HSET", s.name.Fences, "c", strconv.FormatInt(g.Fence, 10))
 	s.forget(s.sitters)
-	if !putBack(back()) {
+	if !reinstated(back()) {
 		t.Error("it is not put back where its seat is free")
 	}
 	s.keeps("alice", 0)

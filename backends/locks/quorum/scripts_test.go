@@ -211,7 +211,7 @@ func TestReentry_OnTheNode(t *testing.T) {
 		t.Errorf("a renewal that was under way: %v, want it refused, since it does not name the new hold", v)
 	}
 	n.Do(t, "DEL", k.Lock)
-	if v := n.Do(t, renewal(s, g, 10*time.Second, vote.Version{Epoch: g.Hold, Sequence: 10}, "1")...); !putBack(v) {
+	if v := n.Do(t, renewal(s, g, 10*time.Second, vote.Version{Epoch: g.Hold, Sequence: 10}, "1")...); !reinstated(v) {
 		t.Fatalf("not put back: %v", v)
 	}
 	if v := enter("hearsay"); v[0].Int() != 1 || v[2].Int() != -1 {
@@ -228,7 +228,7 @@ func TestScripts_NotedLeaseIsNotReinstated(t *testing.T) {
 	g := lock(t, s, "job", "alice", 10*time.Second)
 	k := s.RedisKeys(locks.Key{DB: 0, Name: "job"})
 	n.Do(t, "DEL", k.Lock)
-	if v := n.Do(t, renewal(s, g, 10*time.Second, vote.Version{Epoch: g.Hold, Sequence: 1}, "1")...); !putBack(v) {
+	if v := n.Do(t, renewal(s, g, 10*time.Second, vote.Version{Epoch: g.Hold, Sequence: 1}, "1")...); !reinstated(v) {
 		t.Fatalf("before the note: %v, want it put back", v)
 	}
 	n.Do(t, s.Command(scripts.Note, k, strconv.FormatInt(g.Fence, 10))...)

@@ -159,7 +159,7 @@ func TestSharedScript_TheSetFollows(t *testing.T) {
 		r.follows("alice", fmt.Sprint("a renewal for ", ttl))
 	}
 	r.n.Do(t, "DEL", k.Lock, r.set)
-	if v := r.n.Do(t, renewal(r.s, g, 40*time.Second, vote.Version{Epoch: g.Hold, Sequence: 3}, "1")...); !putBack(v) {
+	if v := r.n.Do(t, renewal(r.s, g, 40*time.Second, vote.Version{Epoch: g.Hold, Sequence: 3}, "1")...); !reinstated(v) {
 		t.Fatal(v)
 	}
 	r.follows("alice", "a renewal that puts it back")
@@ -217,18 +217,18 @@ func TestSharedScript_PutBack(t *testing.T) {
 	forget(r.name.Lock, k.Lock, r.set)
 	bob := r.granted(r.reading("bob"), "bob", r.reads("bob", "10000"))
 	notBack(write, "a writer beside a reader", "bob")
-	if !putBack(back(read)) {
+	if !reinstated(back(read)) {
 		t.Error("a reader beside a reader is not put back")
 	}
 	forget(k.Lock, r.set, r.reading("bob").Lock)
-	if !putBack(back(write)) {
+	if !reinstated(back(write)) {
 		t.Error("the writer is not put back where nobody is")
 	}
-	if !putBack(back(read)) {
+	if !reinstated(back(read)) {
 		t.Error("nor is its own reading beside it")
 	}
 	forget(r.name.Lock, r.name.Fences, k.Lock, r.set)
-	if !putBack(back(read)) || r.counter(r.name) != read.Fence {
+	if !reinstated(back(read)) || r.counter(r.name) != read.Fence {
 		t.Errorf("the reading is back under %d, and the name has %d", read.Fence, r.counter(r.name))
 	}
 	forget(k.Lock, r.set)

@@ -30,7 +30,7 @@ func TestCountOutcome(t *testing.T) {
 		want        Outcome
 	}{
 		{"a quorum moved", "yy.y.", Renewed, false, Applied},
-		{"put back counts", "yrrxx", Renewed, true, Applied},
+		{"where it was reinstated counts", "yrrxx", Renewed, true, Applied},
 		{"half did not", "yyxxx", Renewed, true, Undecided},
 		{"a quorum is free", "fffyy", Renewed, true, Lost},
 		{"the silent could have", "ffyyx", Renewed, true, Undecided},
@@ -45,7 +45,7 @@ func TestCountOutcome(t *testing.T) {
 		{"free, and nobody after", "yffxx", didRelease(5), true, Applied},
 		{"free, and somebody after", "yllfx", didRelease(5), true, Undecided},
 		{"free, and somebody after on a quorum", "ylllf", didRelease(5), true, Lost},
-		{"what was put back is no proof", "yytxx", didRelease(0), true, Undecided},
+		{"a reinstated hold is no proof", "yytxx", didRelease(0), true, Undecided},
 		{"unless the validity runs", "yytxx", didRelease(5), true, Applied},
 		{"lapsed", "fffff", didRelease(0), true, Lost},
 		{"released to another", "nnnaa", didRelease(0), true, OtherOwner},
@@ -107,8 +107,8 @@ func TestRenewOutcome(t *testing.T) {
 		final       bool
 		want        Outcome
 	}{
-		{"put back where it was lost", "yrrxx", true, Applied},
-		{"put back where it may have lapsed", "yry!xx", true, Undecided},
+		{"reinstated where it was lost", "yrrxx", true, Applied},
+		{"reinstated where it may have lapsed", "yry!xx", true, Undecided},
 		{"a quorum has it still", "y!yy!rx", true, Applied},
 		{"the last one may have it", "y!yr..", false, Pending},
 		{"it lapsed on a quorum", "y!rrff", true, Lost},

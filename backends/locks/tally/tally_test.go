@@ -11,10 +11,10 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks/vote"
 )
 
-// ballotsOf reads one letter per node: y granted fence 7, h granted fence 9, k and K
-// granted to an owner who was in under fence 5 or 6, s and S to one who was in under fence 5 with the seat 1 or 2, t to one of whom the node was told, n held by b, m held by c, w
+// votesOf reads one letter per node: y granted fence 7, h granted fence 9, k and K
+// granted to an owner who was in under fence 5 or 6, s and S to one who was in under fence 5 with the seat 1 or 2, t to one whose grant a renewal has reinstated there, n held by b, m held by c, w
 // withheld, e given back before, f refused since the owner has too many holds, x failed, . not yet here.
-func ballotsOf(letters string) []vote.Vote {
+func votesOf(letters string) []vote.Vote {
 	var votes []vote.Vote
 	for i, l := range letters {
 		rest := time.Duration(i+1) * time.Second
@@ -60,7 +60,7 @@ func TestAcquire(t *testing.T) {
 		{"half with one seat waits", "ssS..", false, Result{Verdict: Open}},
 		{"two earlier grants are none", "kkKKy", true, Result{Verdict: Granted, Fence: 7, Stored: 1, Rest: 1 * time.Second, Holds: 2}},
 		{"a proposed fence is carried by nobody", "kkyxx", true, Result{Verdict: Granted, Fence: 7, Stored: 1, Rest: 1 * time.Second, Holds: 1}},
-		{"hearsay keeps no fence", "tttyy", true, Result{Verdict: Granted, Fence: 7, Stored: 2, Rest: 1 * time.Second, Holds: 2}},
+		{"a reinstated grant keeps no fence", "tttyy", true, Result{Verdict: Granted, Fence: 7, Stored: 2, Rest: 1 * time.Second, Holds: 2}},
 		{"an undecided re-entry waits", "kky..", false, Result{Verdict: Open}},
 		{"held by one owner", "nnnyy", true, Result{Verdict: Held, Holder: "b", Rest: 1 * time.Second}},
 		{"held is known early", "nnn..", false, Result{Verdict: Held, Holder: "b", Rest: 1 * time.Second}},
@@ -75,7 +75,7 @@ func TestAcquire(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := Acquire(ballotsOf(tt.votes), len(tt.votes)/2+1, tt.final)
+			got := Acquire(votesOf(tt.votes), len(tt.votes)/2+1, tt.final)
 			if got != tt.want {
 				t.Errorf("%s: %+v, want %+v", tt.votes, got, tt.want)
 			}
@@ -118,7 +118,7 @@ func TestAcquireAll(t *testing.T) {
 			var votes []vote.Vote
 			words := strings.Fields(tt.votes)
 			for _, word := range words {
-				v := vote.Vote{Kind: vote.Yes, Names: ballotsOf(word)}
+				v := vote.Vote{Kind: vote.Yes, Names: votesOf(word)}
 				if v.Names[0].Kind == vote.Silent {
 					v = v.Names[0]
 				}
@@ -139,7 +139,7 @@ func TestAcquireAll(t *testing.T) {
 
 // TestAcquire_AllocatesNothing: votes are counted whenever one comes.
 func TestAcquire_AllocatesNothing(t *testing.T) {
-	votes := ballotsOf("yyknx")
+	votes := votesOf("yyknx")
 	for i := range votes {
 		votes[i].Grant = "DFL5MF323L76XAPT2EET4QY466"
 	}
