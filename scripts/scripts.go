@@ -40,14 +40,14 @@ var (
 	Announce   = load("announce")
 	Open       = load("open")
 	Readers    = load("readers")
-	Yield      = load("yield")
+	DropIntent = load("dropintent")
 	Held       = load("held")
 	Copy       = load("copy")
 )
 
 // All returns every script, in no particular order.
 func All() []*Script {
-	return []*Script{Acquire, AcquireAll, Settle, Note, Renew, Release, Calls, Read, State, Register, Restore, Change, Announce, Open, Readers, Yield, Held, Copy}
+	return []*Script{Acquire, AcquireAll, Settle, Note, Renew, Release, Calls, Read, State, Register, Restore, Change, Announce, Open, Readers, DropIntent, Held, Copy}
 }
 
 func load(name string) *Script {

@@ -56,7 +56,7 @@ func (a *Decision) grantOf(i int) *Grant {
 // For is the attempt for one of its names only.
 func (a *Attempt) For(k Key) *Attempt {
 	one := *a
-	one.Key, one.Others, one.KeepOut = k, nil, 0
+	one.Key, one.Others, one.Intent = k, nil, 0
 	return &one
 }
 

@@ -14,8 +14,8 @@ import (
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
-// A keepOutStore notes who is kept out.
-type keepOutStore struct {
+// An intentStore notes who is kept out.
+type intentStore struct {
 	*memstore.Store
 	mu    sync.Mutex
 	asked []locks.Attempt
@@ -23,7 +23,7 @@ type keepOutStore struct {
 	letIn []string
 }
 
-func (s *keepOutStore) Acquire(ctx context.Context, a locks.Attempt) (locks.Decision, error) {
+func (s *intentStore) Acquire(ctx context.Context, a locks.Attempt) (locks.Decision, error) {
 	s.mu.Lock()
 	if len(a.Others) > 0 {
 		s.asked, s.at = append(s.asked, a), append(s.at, s.Now())
@@ -32,11 +32,11 @@ func (s *keepOutStore) Acquire(ctx context.Context, a locks.Attempt) (locks.Deci
 	return s.Store.Acquire(ctx, a)
 }
 
-func (s *keepOutStore) LetIn(h locks.Holder) {
+func (s *intentStore) DropIntent(h locks.Holder) {
 	s.mu.Lock()
 	s.letIn = append(s.letIn, h.Name+" "+h.Owner)
 	s.mu.Unlock()
-	s.Store.LetIn(h)
+	s.Store.DropIntent(h)
 }
 
 // TestSeveralWait_KeepsOthersOut: who is refused again and again has others kept out, for longer each time, but for a quarter of the time
@@ -44,7 +44,7 @@ func (s *keepOutStore) LetIn(h locks.Holder) {
 func TestSeveralWait_KeepsOthersOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		store := &keepOutStore{Store: memstore.New(time.Minute, func() time.Duration { return time.Since(began) + time.Hour })}
+		store := &intentStore{Store: memstore.New(time.Minute, func() time.Duration { return time.Since(began) + time.Hour })}
 		s := serve(t, store, locks.Options{})
 		s.Lines().SetPoll(7*time.Millisecond, 7*time.Millisecond)
 		b := locks.Key{Name: "b"}
@@ -61,16 +61,16 @@ func TestSeveralWait_KeepsOthersOut(t *testing.T) {
 			switch {
 			case a.Since.Sub(began).Abs() > time.Millisecond:
 				t.Errorf("question %d is of a request that waits since %v", i, a.Since)
-			case a.KeepOut == 0:
+			case a.Intent == 0:
 				continue
 			case i < 3:
 				t.Errorf("question %d keeps others out", i)
-			case a.KeepOut != want || now < until:
-				t.Errorf("at %v, before %v: others are kept out for %v, not %v", now, until, a.KeepOut, want)
+			case a.Intent != want || now < until:
+				t.Errorf("at %v, before %v: others are kept out for %v, not %v", now, until, a.Intent, want)
 			}
-			out += a.KeepOut
+			out += a.Intent
 			sent++
-			want, until = min(2*want, locks.KeepOutFor), now+4*a.KeepOut
+			want, until = min(2*want, locks.MaxIntent), now+4*a.Intent
 		}
 		if sent < 8 || out > 11*time.Second || out < 6*time.Second {
 			t.Errorf("others are kept out %d times, for %v in all", sent, out)
@@ -87,7 +87,7 @@ func TestSeveralWait_LetsIn(t *testing.T) {
 	t.Run("memory", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
-			store := &keepOutStore{Store: memstore.New(time.Minute, func() time.Duration { return time.Since(began) + time.Hour })}
+			store := &intentStore{Store: memstore.New(time.Minute, func() time.Duration { return time.Since(began) + time.Hour })}
 			s := serve(t, store, locks.Options{})
 			b := locks.Key{Name: "b"}
 			for i, after := range []time.Duration{0, 20 * time.Second} {
@@ -175,13 +175,13 @@ func TestSeveralWait_NotStarved(t *testing.T) {
 // who has a name already is not kept from it.
 func TestSeveralWait_Intents(t *testing.T) {
 	test := func(t *testing.T, st locks.Store, s *locks.Service) {
-		const keepOut = 9 * time.Second // nodes believe in none of ten
+		const intent = 9 * time.Second // nodes believe in none of ten
 		began := time.Now()
 		ask := func(r locks.LockRequest, since int) locks.Decision {
 			t.Helper()
 			a := locks.Attempt{LockRequest: r, Asked: st.Now()}
 			if since > 0 {
-				a.KeepOut, a.Since = keepOut, began.Add(time.Duration(since)*time.Second)
+				a.Intent, a.Since = intent, began.Add(time.Duration(since)*time.Second)
 			}
 			d, err := st.Acquire(t.Context(), a)
 			if err != nil {
@@ -191,10 +191,10 @@ func TestSeveralWait_Intents(t *testing.T) {
 		}
 		kept := func(d locks.Decision, why string) {
 			t.Helper()
-			if time.Since(began) > keepOut {
+			if time.Since(began) > intent {
 				t.Skip("this machine is too busy: the intents have ended")
 			}
-			if d.Granted || d.Why != locks.Intent || d.Remaining <= 0 || d.Remaining > keepOut+locks.Drift(keepOut) {
+			if d.Granted || d.Why != locks.Intent || d.Remaining <= 0 || d.Remaining > intent+locks.Drift(intent) {
 				t.Errorf("%s: %+v", why, d)
 			}
 		}
@@ -225,7 +225,7 @@ func TestSeveralWait_Intents(t *testing.T) {
 		}
 		unlock(t, s, locks.UnlockRequest{Key: locks.Key{Name: "b"}, Owner: "holder", All: true}, 0)
 		kept(ask(locks.LockRequest{Key: locks.Key{Name: "b"}, Owner: "one", TTL: time.Second}, 0), "who wants one")
-		st.LetIn(locks.Holder{Key: locks.Key{Name: "b"}, Owner: "young"})
+		st.DropIntent(locks.Holder{Key: locks.Key{Name: "b"}, Owner: "young"})
 		lock(t, s, locks.LockRequest{Key: locks.Key{Name: "b"}, Owner: "one", Wait: 10 * time.Second})
 	}
 	t.Parallel()

@@ -145,7 +145,7 @@ type leavingStore struct {
 
 func (s *leavingStore) Acquire(ctx context.Context, a locks.Attempt) (locks.Decision, error) {
 	d, err := s.Store.Acquire(ctx, a)
-	if a.KeepOut > 0 {
+	if a.Intent > 0 {
 		s.leave()
 		return locks.Decision{}, ctx.Err()
 	}

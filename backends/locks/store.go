@@ -32,8 +32,8 @@ type Store interface {
 	Renew(context.Context, RenewRequest) (validity time.Duration, err error)
 	Release(context.Context, UnlockRequest) (holdsLeft int, err error)
 	Undo(Grant) // as if it had not been granted; it does not wait
-	// LetIn ends what KeepOut began, for a writer that waits no longer. It does not wait either.
-	LetIn(Holder)
+	// DropIntent ends the Attempt.Intent of an owner that waits no longer. It does not wait either.
+	DropIntent(Holder)
 
 	Sessions
 	Hints
@@ -107,7 +107,7 @@ type Attempt struct {
 	LockRequest
 	Generated bool          // Owner was generated for this LOCK, so it has no hold yet
 	Asked     time.Duration // when Lock was called
-	KeepOut   time.Duration // of a writer: for so long no new reader is let in, if only readers are in its way. With Others: nobody new is
+	Intent    time.Duration // for so long the name is kept for this owner if it is refused: no new reader gets it if only readers are in the way; with Others, nobody new does
 	Since     time.Time     // with Others: when the request began to wait, if it does; the oldest is kept out by no other
 }
 
@@ -122,9 +122,9 @@ func (a *Attempt) use() waitq.Use {
 	return waitq.Sharing
 }
 
-// KeepOutFor is the longest KeepOut. A writer that waits asks at least so often, so that it is renewed; if its proxy ends,
+// MaxIntent is the longest Attempt.Intent. A writer that waits asks at least so often, so that it is renewed; if its proxy ends,
 // readers are let in after it.
-const KeepOutFor = 2 * time.Second
+const MaxIntent = 2 * time.Second
 
 // Waiting is a LOCK in line.
 type Waiting struct {

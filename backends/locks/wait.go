@@ -188,11 +188,11 @@ func (s *Service) waitInLine(ctx context.Context, w *waiter) (d Decision, err er
 	if len(r.Others) > 0 {
 		r.Since = time.Now().Add(w.Since - s.store.Now())
 	}
-	var out keepingOut
+	var plan intentPlan
 	defer func() {
-		if out.any && (!d.Granted || len(r.Others) > 0) {
+		if plan.any && (!d.Granted || len(r.Others) > 0) {
 			for _, k := range r.Names() {
-				s.store.LetIn(Holder{k, r.Owner})
+				s.store.DropIntent(Holder{k, r.Owner})
 			}
 		}
 	}()
@@ -213,7 +213,7 @@ func (s *Service) waitInLine(ctx context.Context, w *waiter) (d Decision, err er
 			continue
 		}
 		asked, ask := s.store.Now(), r
-		ask.KeepOut = out.next(&r, asked, r.Wait-(asked-w.Since))
+		ask.Intent = plan.next(&r, asked, r.Wait-(asked-w.Since))
 		a, err := s.askInLine(limit, w, ask, offered)
 		if err != nil && settled(a, err) {
 			return s.unserved(ctx, w, err)
@@ -223,7 +223,7 @@ func (s *Service) waitInLine(ctx context.Context, w *waiter) (d Decision, err er
 			a.trigger = w.Trigger()
 			return a, nil
 		}
-		out.refused(err, s.store.Now()-asked)
+		plan.refused(err, s.store.Now()-asked)
 		if first {
 			s.queued(&r)
 		}

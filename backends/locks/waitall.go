@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	patience    = 3                     // refusals of a request for several names before it keeps others out
-	keepOutFrom = 10 * time.Millisecond // the shortest KeepOut of such a request
-	keepOutRest = 3                     // after a KeepOut there is none for so many times as long
+	intentAfter = 3                     // refusals of a request for several names before it has its first intent
+	minIntent   = 10 * time.Millisecond // its first
+	intentRest  = 3                     // after an intent there is none for so many times as long
 )
 
 // lockAllAtOnce is lockAtOnce for several names. It stands in no line for a name that its owner has.
@@ -50,10 +50,10 @@ func (s *Service) linesOf(r *Attempt) (lines []Key) {
 	return lines
 }
 
-// keepingOut is when a request for several names has others kept out of them, who would get one of them time and again before all
-// are free. They are kept out for a quarter of the time, since a name that is held for long would else stop those who want the others.
-// A writer that waits for readers of its name keeps out others all the time.
-type keepingOut struct {
+// An intentPlan says when the attempts of a waiting request come with an Intent. One for several names has some, since others would get
+// one of the names time and again before all are free; but only for a quarter of the time, since a name that is held for long would else
+// stop those who want the others. A writer that waits for readers of its name has one all the time.
+type intentPlan struct {
 	any      bool // others are, or were, kept out, or may be: no answer tells of all nodes
 	refusals int
 	round    time.Duration // how long the Store took to refuse it
@@ -61,28 +61,28 @@ type keepingOut struct {
 	notUntil time.Duration
 }
 
-func (o *keepingOut) refused(err error, round time.Duration) {
+func (p *intentPlan) refused(err error, round time.Duration) {
 	if err == nil {
-		o.refusals++
-		o.round = round
+		p.refusals++
+		p.round = round
 	}
 }
 
-// next is the KeepOut of an attempt that is made now, by a request that goes on waiting for so long.
-func (o *keepingOut) next(r *Attempt, now, wait time.Duration) time.Duration {
+// next is the Intent of an attempt that is made now, by a request that goes on waiting for so long; 0: none.
+func (p *intentPlan) next(r *Attempt, now, wait time.Duration) time.Duration {
 	switch {
 	case len(r.Others) == 0 && r.Reader != "":
 		return 0
 	case len(r.Others) == 0:
-		o.any = true
-		return min(KeepOutFor, wait)
-	case o.refusals < patience || now < o.notUntil:
+		p.any = true
+		return min(MaxIntent, wait)
+	case p.refusals < intentAfter || now < p.notUntil:
 		return 0
 	}
-	o.any = true
-	o.length = min(max(2*o.length, 2*o.round, keepOutFrom), KeepOutFor)
-	o.notUntil = now + (1+keepOutRest)*o.length
-	return o.length
+	p.any = true
+	p.length = min(max(2*p.length, 2*p.round, minIntent), MaxIntent)
+	p.notUntil = now + (1+intentRest)*p.length
+	return p.length
 }
 
 // What stands in lines for the names of a request.

@@ -49,7 +49,7 @@ var Lining = []Mutant{
 		Name:   "intents-after-the-grant",
 		Breaks: "when all names are granted its intents go: nodes leave them where they grant",
 		Units:  severalWaitTests,
-		Edits:  []Edit{{"backends/locks/wait.go", "out.any && (!d.Granted || len(r.Others) > 0)", "out.any && !d.Granted"}},
+		Edits:  []Edit{{"backends/locks/wait.go", "plan.any && (!d.Granted || len(r.Others) > 0)", "plan.any && !d.Granted"}},
 	},
 }
 

@@ -244,14 +244,14 @@ var Reading = []Mutant{
 		Breaks: "a writer that leaves while it asks lets readers in again, though it was not told that they are kept out",
 		Rare:   true,
 		Units:  Units{"backends/locks", "^TestShared_WriterThatLeavesAsItAsks$"},
-		Edits:  []Edit{{"backends/locks/waitall.go", "		o.any = true\n		return min(KeepOutFor, wait)", "		return min(KeepOutFor, wait)"}},
+		Edits:  []Edit{{"backends/locks/waitall.go", "		p.any = true\n		return min(MaxIntent, wait)", "		return min(MaxIntent, wait)"}},
 	},
 	{
 		Name:   "yield-of-another",
 		Breaks: "only the writer whose intent it is lets readers in again",
 		Rare:   true,
 		Units:  sharedScriptTests,
-		Edits:  []Edit{{"scripts/yield.lua", "intents[1] and string.match(intents[1], '^%d+ (.*)$') == ARGV[5]", "intents[1]"}},
+		Edits:  []Edit{{"scripts/dropintent.lua", "intents[1] and string.match(intents[1], '^%d+ (.*)$') == ARGV[5]", "intents[1]"}},
 	},
 	{
 		Name:    "upgrade-waits",

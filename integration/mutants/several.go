@@ -104,7 +104,7 @@ var Several = []Mutant{
 		Breaks: "who gives up ends only its own intents",
 		Rare:   true,
 		Units:  severalScriptTests,
-		Edits:  []Edit{{"scripts/yield.lua", "string.match(intents[2], '^%d+ %d+ (.*)$') == ARGV[5]", "string.match(intents[2], '^%d+ %d+ (.*)$') ~= ''"}},
+		Edits:  []Edit{{"scripts/dropintent.lua", "string.match(intents[2], '^%d+ %d+ (.*)$') == ARGV[5]", "string.match(intents[2], '^%d+ %d+ (.*)$') ~= ''"}},
 	},
 
 	// Of the votes.
@@ -236,14 +236,14 @@ var Several = []Mutant{
 		Breaks: "who has waited for several names lets others into all of them",
 		Rare:   true,
 		Units:  severalTests,
-		Edits:  []Edit{{"backends/locks/wait.go", "			for _, k := range r.Names() {\n				s.store.LetIn", "			for _, k := range r.Names()[:1] {\n				s.store.LetIn"}},
+		Edits:  []Edit{{"backends/locks/wait.go", "			for _, k := range r.Names() {\n				s.store.DropIntent", "			for _, k := range r.Names()[:1] {\n				s.store.DropIntent"}},
 	},
 	{
 		Name:   "several-kept-out-all-the-time",
 		Breaks: "others are kept out for a quarter of the time: a name that is held for long stops those who want the others",
 		Rare:   true,
 		Units:  severalTests,
-		Edits:  []Edit{{"backends/locks/waitall.go", "now + (1+keepOutRest)*o.length", "now + o.length"}},
+		Edits:  []Edit{{"backends/locks/waitall.go", "now + (1+intentRest)*p.length", "now + p.length"}},
 	},
 	{
 		Name:   "several-in-part-in-memory",

@@ -60,8 +60,8 @@ func (s *Store) Acquire(ctx context.Context, r locks.Attempt) (locks.Decision, e
 		if a.decision.Granted {
 			s.stats.repeats.Add(1)
 		}
-		if a.decision.Why == locks.Readers && a.KeepOut > 0 {
-			s.keepOut(ctx, &r, &changing{q: q, v: a.seen})
+		if a.decision.Why == locks.Readers && a.Intent > 0 {
+			s.putIntents(ctx, &r, &changing{q: q, v: a.seen})
 		}
 		return a.decision, nil
 	}

@@ -53,8 +53,8 @@ func (s *Store) acquireAll(ctx context.Context, r *locks.Attempt) (locks.Decisio
 		s.stats.repeats.Add(1)
 		return *a.decision, nil
 	default:
-		if r.KeepOut > 0 {
-			s.keepOut(ctx, r, a.each...)
+		if r.Intent > 0 {
+			s.putIntents(ctx, r, a.each...)
 		}
 		return *a.decision, nil
 	}

@@ -178,22 +178,22 @@ func removeBut(t *txnRequest, all rangeRequest, but []byte) {
 		requestOp{Delete: &deleteRequest{Key: append(but, 0), End: all.End}})
 }
 
-// keepOut leaves word that a LOCK waits, so that nobody new is let in: no readers if it is for one name, else nobody. It grants nothing:
+// putIntents leaves word that a LOCK waits, so that nobody new is let in: no readers if it is for one name, else nobody. It grants nothing:
 // without it that is unfair, and no more.
-func (s *Store) keepOut(ctx context.Context, r *locks.Attempt, names ...*changing) {
+func (s *Store) putIntents(ctx context.Context, r *locks.Attempt, names ...*changing) {
 	limit := s.limit(0)
 	base, _, err := s.getFloor(ctx, limit)
 	if err != nil {
 		return
 	}
-	lease, err := s.lease(ctx, limit, r.KeepOut)
+	lease, err := s.lease(ctx, limit, r.Intent)
 	if err != nil {
 		return
 	}
 	var t txnRequest
 	var left []*record
 	for _, x := range names {
-		rec := &record{Owner: []byte(r.Owner), Base: base, All: len(names) > 1, Holds: []hold{newHold(s.opts.Random.ID(), "", r.KeepOut)}}
+		rec := &record{Owner: []byte(r.Owner), Base: base, All: len(names) > 1, Holds: []hold{newHold(s.opts.Random.ID(), "", r.Intent)}}
 		if rec.All {
 			rec.Since = r.Since.UnixMilli()
 		}
@@ -224,10 +224,10 @@ func (a *acquisition) keptOut(intent *view) bool {
 // of reports whether it is the owner's, be it one that has ended.
 func (v *view) of(owner string) bool { return v.rec != nil && string(v.rec.Owner) == owner }
 
-// LetIn implements locks.Store.
-func (s *Store) LetIn(h locks.Holder) {
+// DropIntent implements locks.Store.
+func (s *Store) DropIntent(h locks.Holder) {
 	now := s.Now()
-	s.chores.Add(&chores.Chore{At: now, Until: now + locks.KeepOutFor, Do: func(ctx context.Context) error {
+	s.chores.Add(&chores.Chore{At: now, Until: now + locks.MaxIntent, Do: func(ctx context.Context) error {
 		defer s.host.Lines.Wake(h.Whole())
 		limit, key := s.limit(0), s.keys().intent(h.Whole())
 		var found rangeResponse

@@ -22,13 +22,13 @@ type Store struct {
 	now    func() time.Duration
 	host   *locks.Host
 
-	mu    sync.Mutex
-	names map[locks.Key]*record
-	kept  map[locks.Key]keepOut // writers that wait for readers, by name
-	waits map[locks.Key]intent  // requests for several names, by name
-	fence int64                 // the largest
-	ids   int                   // of holds
-	stats locks.Stats
+	mu      sync.Mutex
+	names   map[locks.Key]*record
+	intents map[locks.Key]writerIntent // of writers that wait for readers, by name
+	waits   map[locks.Key]intent       // requests for several names, by name
+	fence   int64                      // the largest
+	ids     int                        // of holds
+	stats   locks.Stats
 }
 
 // A record is what is known of a name.
@@ -63,7 +63,7 @@ func New(maxTTL time.Duration, now func() time.Duration) *Store {
 	if now == nil {
 		now = locks.SinceStart
 	}
-	return &Store{maxTTL: maxTTL, now: now, names: map[locks.Key]*record{}, kept: map[locks.Key]keepOut{}, waits: map[locks.Key]intent{}}
+	return &Store{maxTTL: maxTTL, now: now, names: map[locks.Key]*record{}, intents: map[locks.Key]writerIntent{}, waits: map[locks.Key]intent{}}
 }
 
 // Attach implements locks.Store.

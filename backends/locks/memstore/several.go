@@ -35,7 +35,7 @@ func (s *Store) acquireAll(a *locks.Attempt) (locks.Decision, error) {
 	case ended > 0 && ended < len(looks):
 		return locks.Decision{}, locks.ErrLost
 	case refused.Of.Name != "":
-		s.keepOut(a)
+		s.putIntents(a)
 		return refused, nil
 	}
 	var all []locks.Grant
@@ -45,15 +45,15 @@ func (s *Store) acquireAll(a *locks.Attempt) (locks.Decision, error) {
 	return locks.Decision{Granted: true, Grant: all[0], Others: all[1:]}, nil
 }
 
-// keepOut stores the intents of a request that was refused, if it is to have any. The caller has mu.
-func (s *Store) keepOut(a *locks.Attempt) {
-	if a.KeepOut <= 0 {
+// putIntents stores the intents of a request that was refused, if it is to have any. The caller has mu.
+func (s *Store) putIntents(a *locks.Attempt) {
+	if a.Intent <= 0 {
 		return
 	}
 	now := s.now()
 	for _, k := range a.Names() {
 		if was := s.waits[k.Whole()]; was.until <= now || was.owner == a.Owner || a.Since.Before(was.since) {
-			s.waits[k.Whole()] = intent{a.Owner, a.Since, now + a.KeepOut}
+			s.waits[k.Whole()] = intent{a.Owner, a.Since, now + a.Intent}
 		}
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 )
 
-// A keepOut is a writer that waits for readers: no new ones are let in until then.
-type keepOut struct {
+// A writerIntent is a writer that waits for readers: no new ones are let in until then.
+type writerIntent struct {
 	owner string
 	until time.Duration
 }
@@ -20,7 +20,7 @@ func (s *Store) inTheWay(a *locks.Attempt, refused *locks.Decision) bool {
 	if a.Replaces == nil && s.awaited(a, refused) {
 		return true
 	}
-	waits := s.kept[name]
+	waits := s.intents[name]
 	if a.Reader != "" {
 		if w := s.record(name); len(w.holds) > 0 && w.owner != a.Owner {
 			*refused = s.refusal(w)
@@ -47,8 +47,8 @@ func (s *Store) inTheWay(a *locks.Attempt, refused *locks.Decision) bool {
 	switch own := s.names[name]; {
 	case own != nil && own.until() > now:
 		refused.Why = locks.Upgrade
-	case a.KeepOut > 0 && (waits.until <= now || waits.owner == a.Owner):
-		s.kept[a.Key] = keepOut{a.Owner, now + a.KeepOut}
+	case a.Intent > 0 && (waits.until <= now || waits.owner == a.Owner):
+		s.intents[a.Key] = writerIntent{a.Owner, now + a.Intent}
 	}
 	return true
 }
@@ -68,13 +68,13 @@ func (s *Store) noPermit(a *locks.Attempt, refused *locks.Decision) bool {
 	return a.Permits > 0 && taken >= a.Permits
 }
 
-// LetIn implements locks.Store.
-func (s *Store) LetIn(h locks.Holder) {
+// DropIntent implements locks.Store.
+func (s *Store) DropIntent(h locks.Holder) {
 	defer s.host.Lines.Wake(h.Whole())
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.kept[h.Key].owner == h.Owner {
-		delete(s.kept, h.Key)
+	if s.intents[h.Key].owner == h.Owner {
+		delete(s.intents, h.Key)
 	}
 	if s.waits[h.Whole()].owner == h.Owner {
 		delete(s.waits, h.Whole())

@@ -146,7 +146,7 @@ func (s *Store) newAcquisition(r locks.Attempt, dropped int64, seat int, proposa
 	case r.NoReenter:
 		how = "alone"
 	}
-	limit := voters.MS(r.KeepOut)
+	limit := voters.MS(r.Intent)
 	if r.Reader != "" {
 		limit = strconv.Itoa(r.Permits)
 	}

@@ -39,7 +39,7 @@ func (s *Store) newAcquisitions(ctx context.Context, r locks.Attempt) (all []*ac
 	attempts, dropped, errs := make([]locks.Attempt, len(names)), make([]int64, len(names)), make([]error, len(names))
 	for i, k := range names {
 		attempts[i] = *r.For(k)
-		attempts[i].KeepOut = r.KeepOut
+		attempts[i].Intent = r.Intent
 	}
 	if r.Fresh { // else there is nothing to ask before
 		inParallel(len(names), func(i int) { dropped[i], errs[i] = s.prepare(ctx, &attempts[i]) })
@@ -57,7 +57,7 @@ func (s *Store) newAcquisitions(ctx context.Context, r locks.Attempt) (all []*ac
 	if !r.Since.IsZero() { // that would be older than all
 		since = strconv.FormatInt(r.Since.UnixMicro(), 10)
 	}
-	return all, voters.AcquireAll(calls, voters.MS(r.KeepOut), since), nil
+	return all, voters.AcquireAll(calls, voters.MS(r.Intent), since), nil
 }
 
 // inParallel calls do for 0 to n-1, and returns when all calls have.

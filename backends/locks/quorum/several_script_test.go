@@ -96,9 +96,9 @@ func (n *scriptNode) lasts(k *simKey) *simKey {
 }
 
 // together are the arguments of acquireall for those of acquire, with nobody kept out.
-func together(args [][]string) []string { return keepingOut(0, 0, args) }
+func together(args [][]string) []string { return withIntent(0, 0, args) }
 
-func keepingOut(ms, since int, args [][]string) []string {
+func withIntent(ms, since int, args [][]string) []string {
 	all := []string{"2", strconv.Itoa(ms), strconv.Itoa(since)}
 	for _, a := range args {
 		all = append(append(all, strconv.Itoa(len(a))), a...)
@@ -220,9 +220,9 @@ func TestAcquireAll_KeepsOut(t *testing.T) {
 	m.wants(m.one("bob", "b"), "y") // it has it
 	m.wants(m.all("frank", false, 9000, 10, "b", "a"), "bob w")
 	m.wants(m.all("alice", false, 9000, 20, "a", "b"), ":intent bob")
-	m.n.Do(t, m.s.Command(scripts.Yield, m.s.RedisKeys(locks.Key{Name: "a"}), "alice")...)
+	m.n.Do(t, m.s.Command(scripts.DropIntent, m.s.RedisKeys(locks.Key{Name: "a"}), "alice")...)
 	m.wants(m.one("carol", "a"), ":intent") // it was frank's
-	m.n.Do(t, m.s.Command(scripts.Yield, m.s.RedisKeys(locks.Key{Name: "a"}), "frank")...)
+	m.n.Do(t, m.s.Command(scripts.DropIntent, m.s.RedisKeys(locks.Key{Name: "a"}), "frank")...)
 	m.wants(m.one("carol", "a"), "y")
 	m.gives("bob", locks.Key{Name: "b"})
 	m.gives("carol", locks.Key{Name: "a"})

@@ -29,11 +29,11 @@ func (s *Store) orReads(ctx context.Context, h locks.Holder, votes []vote.Vote, 
 	return err
 }
 
-// LetIn implements locks.Store.
-func (s *Store) LetIn(h locks.Holder) {
+// DropIntent implements locks.Store.
+func (s *Store) DropIntent(h locks.Holder) {
 	s.set.Push(voters.ScriptCall{
-		Args: s.set.Command(scripts.Yield, s.set.RedisKeys(h.Whole()), h.Owner), Parse: vote.ParseDone,
-		Expires: s.Now() + locks.KeepOutFor,
+		Args: s.set.Command(scripts.DropIntent, s.set.RedisKeys(h.Whole()), h.Owner), Parse: vote.ParseDone,
+		Expires: s.Now() + locks.MaxIntent,
 	})
 }
 

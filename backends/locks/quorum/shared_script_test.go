@@ -36,10 +36,10 @@ func (r *readNode) reading(owner string) nodekeys.Keys {
 }
 
 // asks has an owner ask for a lock with a hold that is called like it.
-func (r *readNode) asks(k nodekeys.Keys, owner, ttl, keepOut string) []redistest.Value {
+func (r *readNode) asks(k nodekeys.Keys, owner, ttl, intent string) []redistest.Value {
 	r.Helper()
 	args := asks(owner, ttl, r.s.proposal(), owner)
-	args[8] = keepOut
+	args[8] = intent
 	return r.n.Do(r.T, r.s.Command(scripts.Acquire, k, args...)...).Elems
 }
 
@@ -333,7 +333,7 @@ func TestSharedScript_Intents(t *testing.T) {
 	}
 	yields := func(owner string, want int64) {
 		t.Helper()
-		if v := r.n.Do(t, r.s.Command(scripts.Yield, r.name, owner)...); v.Elems[0].Int() != want {
+		if v := r.n.Do(t, r.s.Command(scripts.DropIntent, r.name, owner)...); v.Elems[0].Int() != want {
 			t.Errorf("%s yields: %v, want %d", owner, v, want)
 		}
 	}

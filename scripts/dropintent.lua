@@ -1,5 +1,5 @@
--- yield: an owner that kept others out of the name, since it waited for readers or for several names, waits no longer: they are let
--- in again, and told on the channel KEYS[1].
+-- dropintent: an owner waits no longer, so that its intents are over, that of a writer for readers and that of a LOCK for several names: others
+-- are let in again, and told on the channel KEYS[1].
 --   ARGV[5]  owner
 --   {1}  done     {0}  others keep them out, or nobody does
 local refusal = abstains()
