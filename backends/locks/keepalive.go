@@ -186,7 +186,7 @@ func (k *Keepalive) LoseLocked(h Holder, fence int64, why lossReason, reason str
 
 func (k *Keepalive) loseLocked(l *lease, why lossReason, reason string) {
 	k.svc.counters.losses[why].Add(1)
-	k.svc.tell(Event{Kind: EventLost, Key: l.Key, At: time.Now(), Owner: l.Owner, Fence: l.fence, Why: reason})
+	k.svc.emit(Event{Kind: EventLost, Key: l.Key, At: time.Now(), Owner: l.Owner, Fence: l.fence, Why: reason})
 	var told []*Session
 	for _, hold := range l.holds {
 		c := hold.session
@@ -294,7 +294,7 @@ func (k *Keepalive) popEndedLocked(l *lease, now time.Duration) {
 	}
 	if len(ids) > 0 {
 		h, fence := l.Holder, l.fence
-		k.svc.tell(Event{Kind: EventLeft, Key: h.Key, At: time.Now(), Owner: h.Owner, Fence: fence})
+		k.svc.emit(Event{Kind: EventLeft, Key: h.Key, At: time.Now(), Owner: h.Owner, Fence: fence})
 		k.tasks = append(k.tasks, func() { k.svc.store.GiveBack(h, fence, ids) })
 	}
 }

@@ -72,7 +72,7 @@ func (s *Service) countDecision(r *Attempt, a Decision, err error) (Decision, er
 	for _, k := range r.Others {
 		s.top.answered(k.Whole(), a.Granted, now-r.Asked, now)
 	}
-	s.tellDecision(r, a, err, now-r.Asked)
+	s.emitDecision(r, a, err, now-r.Asked)
 	return s.counters.locked(r.Shared, a, err, now-r.Asked)
 }
 
@@ -134,7 +134,7 @@ func (s *Service) Renew(ctx context.Context, r RenewRequest) (validity time.Dura
 	s.keepalive.setTTL(h, r.Fence, r.TTL)
 	validity, err = s.store.Renew(ctx, r)
 	s.keepalive.recheck(h, NotHeld(err))
-	s.tellLost(r.Key, r.Owner, r.Fence, "RENEW", err)
+	s.emitLost(r.Key, r.Owner, r.Fence, "RENEW", err)
 	s.counters.failed(err)
 	return validity, err
 }
@@ -160,7 +160,7 @@ func (s *Service) Unlock(ctx context.Context, r UnlockRequest) (holdsLeft int, e
 	}
 	at := time.Now()
 	holdsLeft, err = s.counters.released(s.store.Release(ctx, r))
-	s.tellRelease(r, at, holdsLeft, err)
+	s.emitRelease(r, at, holdsLeft, err)
 	return holdsLeft, err
 }
 

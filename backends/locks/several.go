@@ -46,11 +46,11 @@ func (r *LockRequest) sortedNames() []Key {
 }
 
 // grantOf is what a Decision grants of the i-th of Names.
-func (a *Decision) grantOf(i int) *Grant {
+func (d *Decision) grantOf(i int) *Grant {
 	if i == 0 {
-		return &a.Grant
+		return &d.Grant
 	}
-	return &a.Others[i-1]
+	return &d.Others[i-1]
 }
 
 // For is the attempt for one of its names only.

@@ -34,7 +34,7 @@ func (s *Service) join(ctx context.Context, r Attempt) (*waiter, Decision, error
 		return nil, Decision{}, &MaxWaitError{Wait: r.Wait, Max: s.options.MaxWait}
 	}
 	lines, a, err := s.lockAtOnce(ctx, r)
-	if r.Wait <= 0 || settled(a, err) {
+	if r.Wait <= 0 || endsWait(a, err) {
 		return nil, s.placed(&r, a), err
 	}
 	owner := r.Owner
@@ -51,8 +51,8 @@ func (s *Service) join(ctx context.Context, r Attempt) (*waiter, Decision, error
 	return w, Decision{}, err
 }
 
-// settled reports whether an answer ends a wait.
-func settled(a Decision, err error) bool {
+// endsWait reports whether an answer ends a wait.
+func endsWait(a Decision, err error) bool {
 	few := (*QuorumError)(nil)
 	return a.Granted || a.Why == Upgrade || err != nil && !errors.As(err, &few)
 }
@@ -215,10 +215,10 @@ func (s *Service) waitInLine(ctx context.Context, w *waiter) (d Decision, err er
 		asked, ask := s.store.Now(), r
 		ask.Intent = plan.next(&r, asked, r.Wait-(asked-w.Since))
 		a, err := s.askInLine(limit, w, ask, offered)
-		if err != nil && settled(a, err) {
+		if err != nil && endsWait(a, err) {
 			return s.unserved(ctx, w, err)
 		}
-		s.tellLine(w, &r, asked, a, err)
+		s.noteAnswer(w, &r, asked, a, err)
 		if a.Granted || a.Why == Upgrade {
 			a.trigger = w.Trigger()
 			return a, nil
@@ -230,8 +230,8 @@ func (s *Service) waitInLine(ctx context.Context, w *waiter) (d Decision, err er
 	}
 }
 
-// tellLine notes what the Store said to w where it stands in line.
-func (s *Service) tellLine(w *waiter, r *Attempt, asked time.Duration, a Decision, err error) {
+// noteAnswer notes what the Store answered to w in the line in which it stands.
+func (s *Service) noteAnswer(w *waiter, r *Attempt, asked time.Duration, a Decision, err error) {
 	switch {
 	case a.Granted && r.use() == waitq.Sharing:
 		s.waiting.Shared(w)
@@ -241,12 +241,12 @@ func (s *Service) tellLine(w *waiter, r *Attempt, asked time.Duration, a Decisio
 		is := func(k Key) bool { return k.Whole() == w.Key }
 		s.waiting.Asked(w, s.known(asked, Decision{Granted: true, Grant: *a.grantOf(1 + slices.IndexFunc(r.Others, is))}, nil))
 	default:
-		s.tellRefusal(w, asked, a, err)
+		s.noteRefusal(w, asked, a, err)
 	}
 }
 
-// tellRefusal has w stand in the line of the name in the way.
-func (s *Service) tellRefusal(w *waiter, asked time.Duration, a Decision, err error) {
+// noteRefusal has w stand in the line of the name in the way.
+func (s *Service) noteRefusal(w *waiter, asked time.Duration, a Decision, err error) {
 	of, k := w.Key, s.known(asked, a, err)
 	if a.Of.Name != "" {
 		of = a.Of.Whole()
@@ -300,11 +300,11 @@ func (s *Service) awaitTurn(ctx context.Context, w *waiter, r Attempt) (Decision
 		asked := s.store.Now()
 		a, err := s.store.Acquire(ctx, r)
 		a.trigger = waitq.Reentry
-		if settled(a, err) {
+		if endsWait(a, err) {
 			return a, err
 		}
 		if of := a.Of.Whole(); of.Name != "" && of != w.Key { // it has no turn in its line, so that only another one learns of that
-			s.tellRefusal(w, asked, a, err)
+			s.noteRefusal(w, asked, a, err)
 		}
 	}
 }

@@ -323,7 +323,7 @@ var Reading = []Mutant{
 		Breaks: "who takes a name from its readers takes it from no writer that has come since",
 		Rare:   true,
 		Units:  sharedTests,
-		Edits:  []Edit{{"backends/locks/inspector.go", "const OfReaders = -1\n", "const OfReaders = 0\n"}},
+		Edits:  []Edit{{"backends/locks/inspect.go", "const OfReaders = -1\n", "const OfReaders = 0\n"}},
 	},
 }
 

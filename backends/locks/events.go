@@ -44,16 +44,16 @@ func (s *Service) Watch(f func(Event)) {
 	s.watcher.Store(&f)
 }
 
-// tell tells of an event; its key may be that of a reader.
-func (s *Service) tell(e Event) {
+// emit passes on an event; its key may be that of a reader.
+func (s *Service) emit(e Event) {
 	e.Shared, e.Key = e.Reader != "", e.Whole()
 	if f := s.watcher.Load(); f != nil {
 		(*f)(e)
 	}
 }
 
-// tellDecision tells of the answer to a LOCK, for each of its names.
-func (s *Service) tellDecision(r *Attempt, a Decision, err error, took time.Duration) {
+// emitDecision emits the answer to a LOCK, for each of its names.
+func (s *Service) emitDecision(r *Attempt, a Decision, err error, took time.Duration) {
 	if err != nil {
 		return
 	}
@@ -66,35 +66,35 @@ func (s *Service) tellDecision(r *Attempt, a Decision, err error, took time.Dura
 			g := a.grantOf(i)
 			e.Kind, e.Fence, e.Holds, e.Handed = EventGranted, g.Fence, g.Holds, a.trigger == waitq.Handed || a.trigger == waitq.Woken
 		}
-		s.tell(e)
+		s.emit(e)
 	}
 }
 
-// tellRelease tells of the answer to an UNLOCK that came at the given time.
-func (s *Service) tellRelease(r UnlockRequest, at time.Time, holdsLeft int, err error) {
+// emitRelease emits the answer to an UNLOCK that came at the given time.
+func (s *Service) emitRelease(r UnlockRequest, at time.Time, holdsLeft int, err error) {
 	if err == nil {
-		s.tell(Event{Kind: EventGiven, Key: r.Key, At: at, Owner: r.Owner, Fence: r.Fence, Holds: holdsLeft})
+		s.emit(Event{Kind: EventGiven, Key: r.Key, At: at, Owner: r.Owner, Fence: r.Fence, Holds: holdsLeft})
 		return
 	}
-	s.tellLost(r.Key, r.Owner, r.Fence, "UNLOCK", err)
+	s.emitLost(r.Key, r.Owner, r.Fence, "UNLOCK", err)
 }
 
-// tellLost tells of a loss, if err reports to an owner that it no longer has the lock.
-func (s *Service) tellLost(k Key, owner string, fence int64, asked string, err error) {
+// emitLost emits a loss, if err reports to an owner that it no longer has the lock.
+func (s *Service) emitLost(k Key, owner string, fence int64, asked string, err error) {
 	if NotHeld(err) {
-		s.tell(Event{Kind: EventLost, Key: k, At: time.Now(), Owner: owner, Fence: fence, Why: "so its " + asked + " was told"})
+		s.emit(Event{Kind: EventLost, Key: k, At: time.Now(), Owner: owner, Fence: fence, Why: "so its " + asked + " was told"})
 	}
 }
 
-// tellForced tells of a lock that was taken away.
-func (s *Service) tellForced(k Key, was Holding, held bool, err error) (Holding, bool, error) {
+// emitForced emits that a lock was taken away.
+func (s *Service) emitForced(k Key, was Holding, held bool, err error) (Holding, bool, error) {
 	if held && err == nil {
 		k.Reader = was.Reader
 		e := Event{Kind: EventForced, Key: k, At: time.Now(), Owner: was.Owner, Fence: was.Fence}
 		if was.Reader != "" && was.Readers > 1 {
 			e.Why = fmt.Sprintf("one of %d that shared it", was.Readers)
 		}
-		s.tell(e)
+		s.emit(e)
 	}
 	return was, held, err
 }
