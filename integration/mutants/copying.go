@@ -185,7 +185,7 @@ var Copying = []Mutant{
 		Breaks: "a renewal is carried to a node whose vote comes late as well: else the lock has a node less until it is renewed once more",
 		Rare:   true,
 		Units:  Units{"backends/locks/quorum", "^TestReinstateInDoubt_LateVote$"},
-		Edits:  []Edit{{"backends/locks/quorum/reinstate.go", "\tr.late.takeBy(to)\n", ""}},
+		Edits:  []Edit{{"backends/locks/quorum/reinstate.go", "\tr.late.TakeBy(to)\n", ""}},
 	},
 	{
 		Name:   "change-waits-for-no-lease",
