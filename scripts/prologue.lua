@@ -51,7 +51,7 @@
 --   Strings, which stay for a minute longer than the lease may run:
 --   KEYS[3]:LTAG  a request that is over: the fence of the hold that was given back
 --   KEYS[3]:UTAG  an unlock that is over: the holds left, the fence, and the hold that it gave back
---   KEYS[3]:HID   hold ID was given back: here it is neither granted nor reinstated any more
+--   KEYS[3]:HID   hold ID was given back: here it is neither granted nor reinstated any more; with a TAG, a hold of that request was
 --   ARGV[1]  the proxy's max-ttl in ms   [2] skew allowed between clocks in us   [3] retention of fences in ms
 --   ARGV[4]  the proxy's word: the format of the records, safe or available (whether a node that restarted goes through a
 --            quarantine), and a hash of its list of lock nodes

@@ -10,7 +10,7 @@
 --   {2, noted, since}  missing here: the last release of the name was of this grant; since is 1 if it gave back this hold, and
 --       the owner has a later grant here
 --   {3, noted, holds left, hold}  this unlock gave back that hold before
---   {5, noted, name}  missing here although the grant is here: the release of that name gave the hold back before
+--   {5, noted, name}  missing here although the grant is here: the release of that name gave the hold, or another one of its request, back before
 --   {6, noted}  not removed: the holds of this unlock's request were given back here, and these are another's
 --   {4, noted}  not removed: the name would become free, or the lease end earlier, and the lease has another epoch
 --   {0, noted, owner or empty, ms left, largest fence, before, hold ...}  missing here; before is 1 if another release gave the hold
@@ -76,6 +76,12 @@ if done then
   end
 end
 
+-- released_by returns the name of the release that gave a hold, or another hold of its request, back here; false: none did.
+local function released_by(hold)
+  local t = tag(hold)
+  return recall('H' .. hold) or t and recall('H' .. t)
+end
+
 local given, tags = {unpack(ARGV, first, final)}, {}
 for i = first, final do
   local t = by_owner and tag(ARGV[i])
@@ -120,10 +126,10 @@ end
 
 if same then add(h, final + 1) end
 if by_owner and not before and same and h.present == 0 and #given == final - first + 1 then
-  local released_by = recall('H' .. ARGV[first])
-  if released_by and released_by ~= name then return refusal or {5, noted, released_by} end
+  local by = released_by(ARGV[first])
+  if by and by ~= name then return refusal or {5, noted, by} end
 end
-local released_by = by_owner and not mine and recall('H' .. ARGV[first])
+local before_this = by_owner and not mine and released_by(ARGV[first])
 local removed, left, reinstated, listeners, freed = 0, 0, false, 0, false
 if mine and (h.present > 0 or #given > final - first + 1) and not (force and h.fence > fence) then
   local ends, n, later = ending_without()
@@ -172,7 +178,10 @@ if unlock and (not h or not mine) and (removed > 0 or fence >= (seen or 0)) then
   -- the LOCK of a lease that nobody prolonged has kept the fences for as long as its end and the retention
   if not (sole_hold and seen) then keep(lease) end
 end
-for t in pairs(tags) do remember('L' .. t, int(fence), lease) end
+for t in pairs(tags) do
+  remember('L' .. t, int(fence), lease)
+  if not freed then remember('H' .. t, name, lease) end -- another proxy may know the request by another hold
+end
 local remember_unlock = (removed > 0 or same and h) and not reinstated
 if how == 'unlock' then remember_unlock = removed > 0 or same and h or (not h and c <= fence) end
 if remember_unlock and request ~= '' and not before then
@@ -187,7 +196,7 @@ if unlock and last == owner and (lastfence == fence or lasthold == ARGV[first]) 
   if ARGV[7] == 'finish' then remember('U' .. request, '0 ' .. int(fence) .. ' ' .. ARGV[first], lease) end
   return {2, noted, mine and h and h.fence > fence and lasthold == ARGV[first] and 1 or 0}
 end
-local too_late = (lastfence > fence or released_by and released_by ~= name) and 1 or 0
+local too_late = (lastfence > fence or before_this and before_this ~= name) and 1 or 0
 if not h then return {0, noted, '', 0, c, too_late} end
 local reply = {0, noted, h.owner, h.rest, c, too_late}
 for _, id in ipairs(mine and next(tags) and redis.call('HKEYS', KEYS[1]) or {}) do

@@ -147,6 +147,13 @@ if h and h.owner ~= owner and not replaces then return`}},
 		Edits:  []Edit{{"scripts/release.lua", "if by_owner and request ~= '' and not done and not tags[request] and recall('L' .. request)", "if false"}},
 	},
 	{
+		Name:   "request-known-by-one-hold",
+		Breaks: "an UNLOCK of a request that was given back by its other hold gives back what is left: else the owner keeps a hold that it has given back",
+		Rare:   true,
+		Units:  Units{"backends/locks/quorum", "^TestReq_UnlockOfEach"},
+		Edits:  []Edit{{"scripts/release.lua", "  return recall('H' .. hold) or t and recall('H' .. t)\n", "  return recall('H' .. hold)\n"}},
+	},
+	{
 		Name:   "finished-and-forgotten",
 		Breaks: "an UNLOCK that was finished is remembered by all: sent again after another grant, it is answered that the lock was lost",
 		Rare:   true,

@@ -145,6 +145,34 @@ func TestReq_UnlockOfTwoAttempts(t *testing.T) {
 	nothingLeft(t, p[0], c)
 }
 
+// TestReq_UnlockOfEachHoldOnce: a request was granted through two proxies, which know it by different holds. Of two UNLOCKs without an id,
+// each through one of them, the second gives back the other LOCK, also where a node is late for the first one.
+func TestReq_UnlockOfEachHoldOnce(t *testing.T) {
+	t.Parallel()
+	for _, late := range []int{-1, 2} {
+		t.Run(fmt.Sprintf("late node %d", late), func(t *testing.T) {
+			t.Parallel()
+			p, c, _ := proxies(t, 2)
+			lock(t, p[0], "job", "alice", 30*time.Second)
+			for _, s := range p {
+				if g := request(t, s, "alice", "x"); g.Holds != 2 {
+					t.Fatalf("%+v", g)
+				}
+				everywhere(t, s, c)
+			}
+			if late >= 0 {
+				c[late].Do(t, "ACL", "SETUSER", "default", "-evalsha")
+			}
+			unlock(t, p[0], "job", "alice", 1)
+			if late >= 0 {
+				c[late].Do(t, "ACL", "SETUSER", "default", "+evalsha")
+			}
+			unlock(t, p[1], "job", "alice", 0)
+			nothingLeft(t, p[0], c)
+		})
+	}
+}
+
 // TestReq_LateUnlockBesideARival: the UNLOCK of request x is answered by one node that gives the hold back, and by one
 // that names a rival and so does not remember what this UNLOCK gave back; it never reaches the third. A copy of the
 // UNLOCK that comes late, when the owner has another hold, must not give back that one.
