@@ -1,10 +1,13 @@
 package integration
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -210,6 +213,29 @@ func TestForcedSession(t *testing.T) {
 	}
 	wantGrant(t, admin.Do(t, "LOCK", "job", "30s", "OWNER", "you"))
 	wantLost(t, c, "job")
+}
+
+// TestSession_FreshOnItsConnection: a client that drops its own lock with SESSION for another grant has lost nothing. It keeps its connection.
+func TestSession_FreshOnItsConnection(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 3, 1)
+	c, other := redistest.Open(t, r.addr()), redistest.Open(t, r.addr())
+	for _, lock := range [][]string{{"LOCK", "job"}, {"LOCKALL", "1", "job"}} {
+		lock = append(lock, "30s", "OWNER", "me")
+		for _, more := range [][]string{{"SESSION"}, {"FRESH", "SESSION"}, {"FRESH"}} {
+			if v := c.Do(t, append(slices.Clone(lock), more...)...); v.IsError() || v.Kind != '*' || len(v.Elems) == 0 {
+				t.Fatalf("%v %v: %v", lock, more, v)
+			}
+		}
+	}
+	if v := c.Do(t, "UNLOCK", "job", "me"); v.Int() != 1 {
+		t.Errorf("UNLOCK: %v", v)
+	}
+	wantGrant(t, c.Do(t, "LOCK", "job", "30s", "OWNER", "me", "SESSION"))
+	wantGrant(t, other.Do(t, "LOCK", "job", "30s", "OWNER", "me", "FRESH"))
+	if _, err := c.Next(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a client that another one has taken the lock from is not told: %v", err)
+	}
 }
 
 // TestSessionGrace: locks are kept for so long when their connection has closed.

@@ -61,6 +61,7 @@ func (s *Service) prepare(lr LockRequest) (r Attempt, err error) {
 	if r.Session != nil {
 		setDefault(&r.MaxHold, s.options.MaxHold)
 		r.TTL = min(r.TTL, r.MaxHold)
+		r.Asker = r.Session
 	}
 	return r, nil
 }

@@ -81,6 +81,7 @@ type LockRequest struct {
 	Queue   QueueListener // with Wait and Req: is told when the request begins to wait; may be nil
 	Barge   bool          // without Wait: ask the Store even while others wait at this proxy; else that is a refusal
 	Session *Session      // not nil: the lease is renewed while the session lives, see Session
+	Asker   *Session      // with Fresh: the session of the client that asks, which is not told that this LOCK drops what it had; Session, if that is set; may be nil
 	MaxHold time.Duration // with Session: the lease ends this long after the grant at the latest; at least MinTTL; 0: Options.MaxHold
 	OnLoss  OnLoss        // with Session: is passed on in its Loss
 	Client  string        // for Waiters and Events; the nodes do not get it

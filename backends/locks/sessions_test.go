@@ -146,6 +146,9 @@ func TestSession_FreshTellsTheOthers(t *testing.T) {
 		if len(by.told()) > 0 || by.Holds() != 1 || other.Holds() != 0 {
 			t.Errorf("told %+v, %d and %d holds", by.told(), by.Holds(), other.Holds())
 		}
+		if last := lock(t, s, locks.LockRequest{Owner: "alice", Asker: by.Session, Fresh: true}); last.Fence <= g.Fence || len(by.told()) > 0 || by.Holds() != 0 {
+			t.Errorf("without Session: %+v after %+v, told %+v, %d holds", last, g, by.told(), by.Holds())
+		}
 	})
 }
 

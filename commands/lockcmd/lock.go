@@ -33,6 +33,7 @@ func (c *Client) Lock(ctx context.Context, args [][]byte, muted bool) error {
 		}
 		a.Session = c.lockSession()
 	}
+	a.Asker = c.sessions.begun()
 	if a.Async {
 		c.lockAsync(ctx, a, muted)
 		return nil

@@ -29,6 +29,13 @@ func (k *sessions) get(begin func() *locks.Session) *locks.Session {
 	return k.session
 }
 
+// begun returns the session; nil: none has begun.
+func (k *sessions) begun() *locks.Session {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.session
+}
+
 // finish ends the session, now or as soon as it is begun, by end. Only the first call
 // has an effect.
 func (k *sessions) finish(end func(*locks.Session)) {

@@ -149,7 +149,7 @@ func (s *Store) granted(all ...*acquisition) (locks.Decision, error) {
 	for _, a := range all {
 		h := locks.Holder{Key: a.Key, Owner: a.Owner}
 		if was := a.was; was != nil && a.Fresh {
-			s.host.Keepalive.Supersede(h, was.fence, a.Session)
+			s.host.Keepalive.Supersede(h, was.fence, a.Asker)
 		} else if was != nil {
 			s.host.Keepalive.Lose(locks.Holder{Key: a.Key, Owner: string(was.rec.Owner)}, was.fence, locks.LossTaken, locks.ReplacedReason)
 		}

@@ -200,7 +200,7 @@ func (s *Store) take(a *locks.Attempt, l look) locks.Grant {
 		s.host.Keepalive.LoseLocked(locks.Holder{Key: a.Key, Owner: r.owner}, r.fence, locks.LossTaken, locks.ReplacedReason)
 	}
 	if a.Fresh && len(r.holds) > 0 {
-		s.host.Keepalive.SupersedeLocked(locks.Holder{Key: a.Key, Owner: a.Owner}, r.fence, a.Session)
+		s.host.Keepalive.SupersedeLocked(locks.Holder{Key: a.Key, Owner: a.Owner}, r.fence, a.Asker)
 	}
 	if len(r.holds) == 0 || a.Fresh && !l.taken || l.replaces {
 		s.fence++

@@ -264,7 +264,7 @@ func (s *Store) conclude(ctx context.Context, a *acquisition, votes []vote.Vote,
 		})
 	}
 	if a.Fresh && a.dropped != 0 {
-		s.host.Keepalive.Supersede(a.holder, a.dropped, a.Session)
+		s.host.Keepalive.Supersede(a.holder, a.dropped, a.Asker)
 	}
 	if a.Replaces != nil {
 		s.loseReplaced(a)
