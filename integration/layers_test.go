@@ -24,7 +24,7 @@ type room struct {
 
 var drawing = []room{
 	{pkg: "cmd/lockproxy",
-		ours:   []string{"cmd/lockproxy/child", "cmd/lockproxy/client", "cmd/lockproxy/embedded", "cmd/lockproxy/exit", "cmd/lockproxy/inspect", "cmd/lockproxy/loglimit", "cmd/lockproxy/store", "proxy", "proxy/admin", "commands", "commands/lockcmd", "commands/stats", "commands/adopt", "commands/adopt/explain", "commands/adopt/idiom", "commands/adopt/migrate", "commands/adopt/observe", "commands/adopt/peers", "backends", "backends/topology", "backends/upstream", "backends/locks", "backends/locks/membership", "backends/locks/voters", "backends/check", "backends/resp", "backends/metrics"},
+		ours:   []string{"cmd/lockproxy/child", "cmd/lockproxy/client", "cmd/lockproxy/embedded", "cmd/lockproxy/exit", "cmd/lockproxy/inspect", "cmd/lockproxy/loglimit", "cmd/lockproxy/store", "proxy", "proxy/admin", "commands", "commands/lockcmd", "commands/stats", "commands/adopt", "commands/adopt/explain", "commands/adopt/idiom", "commands/adopt/migrate", "commands/adopt/observe", "commands/adopt/pattern", "commands/adopt/peers", "backends", "backends/topology", "backends/upstream", "backends/locks", "backends/locks/membership", "backends/locks/voters", "backends/check", "backends/resp", "backends/metrics"},
 		theirs: []string{"github.com/urfave/cli/v2", "go.yaml.in/yaml/v3", "github.com/coreos/go-systemd/v22", "golang.org/x/sys"}},
 	{pkg: "cmd/lockproxy/child"},
 	{pkg: "cmd/lockproxy/client",
@@ -48,7 +48,7 @@ var drawing = []room{
 		ours:   []string{"backends/resp"},
 		theirs: []string{"github.com/tidwall/redcon"}},
 	{pkg: "commands",
-		ours: []string{"commands/spec", "commands/relay", "commands/cluster", "commands/tx", "commands/table", "commands/lockcmd", "commands/adopt", "commands/adopt/observe", "commands/acl", "commands/stats", "commands/clients", "commands/pubsub", "backends/upstream", "backends/resp", "backends/metrics"}},
+		ours: []string{"commands/spec", "commands/relay", "commands/cluster", "commands/tx", "commands/table", "commands/lockcmd", "commands/adopt", "commands/adopt/observe", "commands/adopt/pattern", "commands/acl", "commands/stats", "commands/clients", "commands/pubsub", "backends/upstream", "backends/resp", "backends/metrics"}},
 	{pkg: "commands/table",
 		ours: []string{"commands/spec", "commands/cluster", "commands/tx", "commands/stats", "backends/upstream"}},
 	{pkg: "commands/spec",
@@ -87,7 +87,7 @@ var drawing = []room{
 		ours:   []string{"commands/adopt/idiom", "backends/glob", "backends/resp"},
 		theirs: []string{"github.com/hashicorp/golang-lru/v2"}},
 	{pkg: "commands/adopt/migrate",
-		ours: []string{"commands/relay", "commands/adopt", "commands/adopt/peers", "backends/glob", "backends", "backends/upstream", "backends/locks", "backends/resp"}},
+		ours: []string{"commands/relay", "commands/adopt/pattern", "commands/adopt/peers", "backends/glob", "backends", "backends/upstream", "backends/locks", "backends/resp"}},
 	{pkg: "commands/adopt/peers",
 		ours: []string{"backends/glob", "backends/locks", "backends/metrics"}},
 	{pkg: "commands/adopt/idiom",
@@ -124,7 +124,7 @@ var drawing = []room{
 		ours:   []string{"backends/locks/nodekeys", "backends/locks/vote", "backends/locks/voters", "scripts"},
 		theirs: []string{"github.com/redis/rueidis"}},
 	{pkg: "backends/locks/hints",
-		ours:   []string{"backends/locks", "backends/locks/nodekeys", "backends/locks/vote", "backends/locks/voters"},
+		ours:   []string{"backends/locks", "backends/locks/nodekeys", "backends/locks/vote", "backends/locks/vote", "backends/locks/voters", "scripts"},
 		theirs: []string{"github.com/redis/rueidis"}},
 	{pkg: "backends/locks/holdid",
 		ours: []string{"backends/locks"}},
@@ -178,7 +178,7 @@ var drawing = []room{
 
 // inTests is what the tests of any room may import on top of what the room may.
 var inTests = room{
-	ours:   []string{"integration/redistest", "commands/spec", "commands/lockcmd", "commands/adopt", "commands/adopt/peers", "backends", "backends/topology", "backends/upstream", "backends/locks", "backends/locks/waitq", "backends/locks/memstore", "backends/locks/etcd", "backends/locks/membership", "backends/locks/quorum", "backends/locks/voters"},
+	ours:   []string{"integration/redistest", "commands/spec", "commands/lockcmd", "commands/adopt", "commands/adopt/pattern", "commands/adopt/peers", "backends", "backends/topology", "backends/upstream", "backends/locks", "backends/locks/waitq", "backends/locks/memstore", "backends/locks/etcd", "backends/locks/membership", "backends/locks/quorum", "backends/locks/voters"},
 	theirs: []string{"github.com/alicebob/miniredis/v2", "github.com/yuin/gopher-lua", "github.com/redis/rueidis"},
 }
 

@@ -1,4 +1,5 @@
-// Package hints takes what lock nodes publish: that a lock was released, or a lease cut. A hint may be lost or wrong.
+// Package hints takes what lock nodes publish: that a lock was released, or a lease cut. A hint may be lost or wrong. It also has
+// the notices that proxies leave at the nodes for each other.
 package hints
 
 import (

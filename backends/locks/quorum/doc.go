@@ -24,5 +24,5 @@
 //	           reinstate (on nodes that forgot)
 //	UNLOCK     unlock (by an owner), release (the call to the nodes; holds of a session that has ended)
 //	LOCKCTL    inspect, list, force
-//	and        read (who has a name), shared (who shares it), grantcache (what this proxy knows), notices (of proxies for each other)
+//	and        read (who has a name), shared (who shares it), grantcache (what this proxy knows)
 package quorum

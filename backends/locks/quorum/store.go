@@ -113,6 +113,11 @@ func (s *Store) Check(ctx context.Context) error { return s.set.Check(ctx) }
 // Init implements locks.Inspector.
 func (s *Store) Init(ctx context.Context) error { return s.set.Init(ctx) }
 
+// Post implements locks.Noticeboard.
+func (s *Store) Post(ctx context.Context, r locks.PostRequest) ([]locks.Notice, error) {
+	return hints.Post(ctx, s.set, r)
+}
+
 // Stats implements locks.Store.
 func (s *Store) Stats() locks.Stats {
 	c := &s.counters
