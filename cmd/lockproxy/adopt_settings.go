@@ -46,7 +46,9 @@ func (o *options) adoptFaults() (bad faults) {
 }
 
 // adoptsKeys reports whether the lock nodes decide about keys of some pattern.
-func (o *options) adoptsKeys() bool { return slices.ContainsFunc(o.adopt, func(p *pattern.Pattern) bool { return p.Mode.Adopts() }) }
+func (o *options) adoptsKeys() bool {
+	return slices.ContainsFunc(o.adopt, func(p *pattern.Pattern) bool { return p.Mode.Adopts() })
+}
 
 // adoptWarnings are of patterns that are legal but unwise.
 func (o *options) adoptWarnings() (all []string) {

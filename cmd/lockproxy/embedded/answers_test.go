@@ -148,3 +148,29 @@ func TestScripts_AskMiniredis(t *testing.T) {
 	}
 	all.Wait()
 }
+
+// TestClose_WhileCommandsRun: servers that are closed while clients send commands end the connections, and nothing else.
+func TestClose_WhileCommandsRun(t *testing.T) {
+	for range 20 {
+		servers, err := Start(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var clients sync.WaitGroup
+		for range 8 {
+			c := redistest.Open(t, strings.TrimPrefix(servers[0].URL(), "redis://"))
+			clients.Go(func() {
+				for {
+					for _, asked := range []string{"GET k", "MEMORY USAGE k", "INFO", "SET k v"} {
+						if _, err := c.Try(strings.Fields(asked)...); err != nil {
+							return
+						}
+					}
+				}
+			})
+		}
+		time.Sleep(5 * time.Millisecond)
+		Close(servers)
+		clients.Wait()
+	}
+}

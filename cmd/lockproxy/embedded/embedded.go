@@ -25,6 +25,7 @@ import (
 // A Server is one that runs in this process. It is safe for concurrent use.
 type Server struct {
 	m             *miniredis.Miniredis
+	inner         *server.Server // of m, which forgets it when it is closed, while commands may still run
 	port          string
 	runID, replID string
 	started       time.Time
@@ -48,7 +49,8 @@ func Start(n int) (servers []*Server, err error) {
 		}
 		s.port = s.m.Port()
 		s.m.ClockTTL(true)
-		s.m.Server().SetPreHook(s.handle)
+		s.inner = s.m.Server()
+		s.inner.SetPreHook(s.handle)
 		servers = append(servers, s)
 	}
 	return servers, nil
@@ -83,12 +85,12 @@ func (s *Server) handle(p *server.Peer, cmd string, args ...string) (done bool) 
 	_, isErr := resp.Error(reply)
 	switch inTx := c.queued >= 0; {
 	case reply == nil:
-		s.m.Server().Dispatch(p, append([]string{cmd}, understood(cmd, args)...))
+		s.inner.Dispatch(p, append([]string{cmd}, understood(cmd, args)...))
 		return true
 	case inTx && isErr:
-		abort(s.m, p)
+		abort(s.inner, p)
 	case inTx:
-		s.m.Server().Dispatch(p, append([]string{"EVAL"}, literal(reply)...))
+		s.inner.Dispatch(p, append([]string{"EVAL"}, literal(reply)...))
 		return true
 	}
 	s.mu.Lock()
@@ -109,8 +111,8 @@ func understood(cmd string, args []string) []string {
 
 // abort has the transaction of a connection fail. In miniredis a command without its
 // arguments does that, and an unknown one does not.
-func abort(m *miniredis.Miniredis, p *server.Peer) {
+func abort(inner *server.Server, p *server.Peer) {
 	unseen := server.NewPeer(bufio.NewWriter(io.Discard))
 	unseen.Ctx = p.Ctx
-	m.Server().Dispatch(unseen, []string{"GET"})
+	inner.Dispatch(unseen, []string{"GET"})
 }

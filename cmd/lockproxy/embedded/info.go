@@ -73,7 +73,7 @@ io_threads_active:0
 }
 
 func (s *Server) aboutClients() string {
-	return fmt.Sprintf("connected_clients:%d\ncluster_connections:0\nblocked_clients:%d\ntracking_clients:0\n", s.m.Server().ClientsLen(), s.blocked())
+	return fmt.Sprintf("connected_clients:%d\ncluster_connections:0\nblocked_clients:%d\ntracking_clients:0\n", s.inner.ClientsLen(), s.blocked())
 }
 
 // aboutMemory is about the whole process, of which all embedded servers and the proxy are part.
@@ -133,7 +133,7 @@ aof_last_write_status:ok
 }
 
 func (s *Server) aboutStats() string {
-	on := s.m.Server()
+	on := s.inner
 	s.mu.Lock()
 	commands := s.answered + on.TotalCommands()
 	s.mu.Unlock()
