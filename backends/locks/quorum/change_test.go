@@ -77,7 +77,7 @@ func (w *walk) wholly(f *fleet, c membership.Change, o testOptions) {
 		w.t.Errorf("%d waits, the last for something else than proxies with the list before: %s", waits, last)
 	}
 	for _, half := range []func() error{func() error { return c.Finish(w.t.Context()) }, func() error { return c.Open(w.t.Context()) }} {
-		if err := half(); err != nil {
+		if err := answered(half); err != nil {
 			w.t.Errorf("once more: %v", err)
 		}
 	}

@@ -416,3 +416,27 @@ func TestReq_NodeWithoutTheFirstGrant(t *testing.T) {
 	giveBack(t, p[0], "alice", "x", 0)
 	nothingLeft(t, p[0], c)
 }
+
+// TestReq_UnlockOfAnEarlierGrant: a request was granted anew after FORCE. An UNLOCK of it that names the first grant's fence, through a
+// proxy that knows no other, leaves the second grant alone.
+func TestReq_UnlockOfAnEarlierGrant(t *testing.T) {
+	t.Parallel()
+	p, c, _ := proxies(t, 2)
+	first := request(t, p[0], "alice", "x")
+	everywhere(t, p[0], c)
+	if _, _, err := p[1].Force(t.Context(), locks.Key{Name: "job"}); err != nil {
+		t.Fatal(err)
+	}
+	nothingLeft(t, p[0], c)
+	second := request(t, p[1], "alice", "x")
+	everywhere(t, p[1], c)
+	if left, err := p[0].Unlock(t.Context(), locks.UnlockRequest{Key: first.Key, Owner: "alice", Fence: first.Fence, Req: "x"}); !errors.Is(err, locks.ErrLost) {
+		t.Errorf("UNLOCK of the first grant: %d, %v", left, err)
+	}
+	for i := range c {
+		delivered(t, i, p...)
+	}
+	if r, err := p[1].Read(t.Context(), first.Key); err != nil || r.Fence != second.Fence {
+		t.Errorf("%+v, %v, want the second grant, %+v", r, err, second)
+	}
+}
