@@ -201,7 +201,7 @@ func (e *explanation) nextLine(missing int) string {
 	case e.Held && e.Holding.Open:
 		return "next: it has no end; the proxies keep it until it is given back or given one, for max-hold at most, and for " + span(e.Holding.Remaining) + " if they all stop"
 	case e.Held:
-		return "next: free in at most " + span(e.Holding.Remaining) + ", unless its owner renews it, or another proxy that has a SESSION with it; at once when it is unlocked"
+		return "next: free in at most " + span(e.Holding.Remaining) + ", unless its owner or the proxy of its SESSION renews it; at once when it is unlocked"
 	case len(e.Readers) > 0:
 		return "next: others may read it or take a permit that is left, unless a writer waits; free for a writer in at most " + span(e.Readers[0].Remaining) + ", unless a lease is renewed"
 	case e.freeIn() > 0:

@@ -62,9 +62,9 @@ func TestExplain(t *testing.T) {
 			"job is held 2 times by me, fence 7, for 2m5s; 2 nodes agree|its holds: taken 2m5s ago, 900ms left; taken 2s ago, 28s left|its info: nightly|2 of 3 nodes vote, 2 must agree:|" +
 				"  n1: held by me, fence 7, 27.9s left|  n2: held by me, fence 7, 28s left, put back by a renewal|" +
 				"  n3: does not vote for another 41s: it may have forgotten leases that still run|" +
-				"next: free in at most 27.9s, unless its owner renews it, or another proxy that has a SESSION with it; at once when it is unlocked"},
+				"next: free in at most 27.9s, unless its owner or the proxy of its SESSION renews it; at once when it is unlocked"},
 		{"held, and a node copies", explanation{Inspection: locks.Inspection{Nodes: copies, Need: 2, Held: true, Holding: has}},
-			"  n3: does not vote: it may have forgotten leases that still run, and first has to know what a majority of the others hold; it votes in seconds if these do, else in 41s|next: free in at most 27.9s, unless its owner renews it, or another proxy that has a SESSION with it; at once when it is unlocked"},
+			"  n3: does not vote: it may have forgotten leases that still run, and first has to know what a majority of the others hold; it votes in seconds if these do, else in 41s|next: free in at most 27.9s, unless its owner or the proxy of its SESSION renews it; at once when it is unlocked"},
 		{"in doubt", explanation{Inspection: locks.Inspection{Nodes: doubts, Need: 2, Holding: locks.Holding{Key: locks.Key{Name: "job"}}}, noQuorum: true},
 			"1 of 3 nodes vote, 2 must agree:|  n3: does not vote: forgot|next: NOQUORUM until 1 more node votes; enough vote about this name when it has been unlocked or taken away by FORCE, or in 39m0s"},
 		{"held by somebody", explanation{Inspection: locks.Inspection{Nodes: held, Need: 2, Held: true, Holding: has}, visible: hidden},
