@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net"
+	"strings"
 )
 
 // printBanner prints what dev is, a first session to type, and the admin server's address;
@@ -33,6 +34,9 @@ and kill the first: the second has the lock at once.
 `, devLockNodes, cli, bash, adminHint(operators))
 }
 
+// ipv4 names a listener on all addresses as one of IPv4: a container's published port may have no other.
+var ipv4 = strings.NewReplacer("[::]:", "0.0.0.0:")
+
 // adminHint is the admin server's address, as a sentence on a line of its own.
 func adminHint(operators net.Addr) string {
 	switch {
@@ -41,22 +45,18 @@ func adminHint(operators net.Addr) string {
 	case operators.Network() == "unix":
 		return "\nWho holds what, metrics, health: curl --unix-socket " + operators.String() + " http://localhost/\n"
 	}
-	_, dial := dialAddress(operators.String())
+	_, dial := dialAddress(ipv4.Replace(operators.String()))
 	return "\nWho holds what, metrics, health: http://" + dial + "/\n"
 }
 
-// dialHints are the commands that connect to addr: with redis-cli, and with tools of the
-// system.
+// dialHints are the commands that connect to addr: with redis-cli, and with tools of the system.
 func dialHints(addr net.Addr) (cli, plain string) {
 	const session = `printf '%s\r\n' 'SET greeting hello' 'GET greeting' 'LOCK job 30s' 'RENEW job 30s' 'UNLOCK job' QUIT`
 	if addr.Network() == "unix" {
 		return "redis-cli -s " + addr.String(), "netcat:\n\n  " + session + " | nc -U " + addr.String()
 	}
-	_, dial := dialAddress(addr.String())
-	host, port, err := net.SplitHostPort(dial)
-	if err != nil {
-		return "redis-cli", "TCP:\n\n  " + session
-	}
+	_, dial := dialAddress(ipv4.Replace(addr.String()))
+	host, port, _ := net.SplitHostPort(dial) // of a listener, so it has both
 	return fmt.Sprintf("redis-cli -h %s -p %s", host, port),
 		fmt.Sprintf("bash:\n\n  exec 3<>/dev/tcp/%s/%s; %s >&3; cat <&3", host, port, session)
 }

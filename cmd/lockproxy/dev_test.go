@@ -272,3 +272,21 @@ func TestServe_CannotListen(t *testing.T) {
 		t.Errorf("exit code %d, %q", code, stderr)
 	}
 }
+
+// A container's published port may be one of IPv4 alone.
+func TestDialHints_AllAddresses(t *testing.T) {
+	for listen, want := range map[string]string{
+		"0.0.0.0:6380":   "redis-cli -h 127.0.0.1 -p 6380",
+		"[::]:6380":      "redis-cli -h 127.0.0.1 -p 6380",
+		"[::1]:6380":     "redis-cli -h ::1 -p 6380",
+		"10.0.0.1:16380": "redis-cli -h 10.0.0.1 -p 16380",
+	} {
+		addr, err := net.ResolveTCPAddr("tcp", listen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cli, _ := dialHints(addr); cli != want {
+			t.Errorf("%s: %q, want %q", listen, cli, want)
+		}
+	}
+}
