@@ -86,7 +86,7 @@ func TestWhy_NodesAndTop(t *testing.T) {
 		{"why none", []string{"nobody"}},
 		{"nodes", []string{"5 of 5 nodes vote, 3 are needed: a majority votes\nNODE ", " voting "}},
 		{"nodes --json", []string{`"voting": 5`, `"state": "voting"`}},
-		{"top --times 2 --every 100ms", []string{"lockproxy ", "a second: commands ", " grants ", "5 of 5 nodes vote", "3 held, by waiting\nNAME ", "\nb ", "nightly"}},
+		{"top --times 2 --every 100ms", []string{"lockproxy, up ", "waiting 0, sessions 0, version ", "a second: commands ", " grants ", "5 of 5 nodes vote", "3 held, by waiting\nNAME ", "\nb ", "nightly"}},
 		{"top --times 1 --match b", []string{"1 held, by waiting\nNAME "}},
 	} {
 		args := append(strings.Fields(tt.args), "--proxy", url)

@@ -114,8 +114,8 @@ func (t *Top) draw(ctx context.Context, c *client.Conn) (string, error) {
 		return "", err
 	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "lockproxy %s, up %s: clients %s, waiting %s, sessions %s\n", fields["version"], short(1000*count(fields, "uptime_in_seconds")),
-		fields["connected_clients"], fields["waiting"], fields["sessions"])
+	fmt.Fprintf(&b, "lockproxy, up %s: clients %s, waiting %s, sessions %s, version %s\n", short(1000*count(fields, "uptime_in_seconds")),
+		fields["connected_clients"], fields["waiting"], fields["sessions"], fields["version"])
 	fmt.Fprintln(&b, t.rates(fields, now))
 	if err := quorum.Write(&b); err != nil {
 		return "", err
