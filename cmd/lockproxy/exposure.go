@@ -47,7 +47,7 @@ func (o *options) unguarded() bool {
 	return isPublic(o.listen) && (o.clientTLS == nil || o.clientTLS.CA == nil)
 }
 
-const anonymousWarning = "other machines reach listen, and clients need no password: the upstream asks for none, or its URL holds the one that clients then have"
+const anonymousWarning = "other machines can connect, and clients need no password: the upstream asks for none, or its URL holds the one that clients then have"
 
 // withoutSecrets is an environment without the variables that hold passwords for
 // lockproxy. Those that name a file stay.
