@@ -380,7 +380,7 @@ func keyboard(t *testing.T, s *site) {
 	defer c.Do(t, "UNLOCK", "keys", "worker-1")
 	b := open(t, s.chromium, s.page)
 	b.sees("the lock", row("locks", "keys")+` !== undefined`)
-	eval[any](b, `document.getElementById("still").focus(); undefined`)
+	eval[any](b, `document.getElementById("pause").focus(); undefined`)
 	b.run(chromedp.KeyEvent(kb.Tab))
 	b.sees("the next is a lock's name, and it is seen where one is", `document.activeElement.className === "name" && getComputedStyle(document.activeElement).outlineStyle !== "none"`)
 	b.run(chromedp.KeyEvent(kb.Enter))

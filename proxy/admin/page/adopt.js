@@ -78,7 +78,7 @@ function show(r) {
     r.full ? "so many keys that the oldest are forgotten" : "",
   ];
   setText(byId("adopt-note"), notes.filter((n) => n).join("; "));
-  setText(byId("adopt-empty"), r.on ? "Nothing that looks like a lock has come by." : "Nobody looks. Start the proxy with --adopt-report to look at all traffic, or name keys with --adopt 'PATTERN mode=observe'. Neither changes anything.");
+  setText(byId("adopt-empty"), r.on ? "Nothing that looks like a lock has come by." : "Nothing is watched. Start the proxy with --adopt-report to look at all traffic, or name keys with --adopt 'PATTERN mode=observe'. Neither changes anything.");
 }
 
 // watchAdopt shows the report from now on, while the page is seen.

@@ -12,7 +12,7 @@ const times = (ms) => (ms < 0 ? "none" : ms < 10 ? ms.toFixed(2) + " ms" : took(
 function words(what, minutes, parts) {
   const each = parts.map(([name, values, format]) => {
     const some = values.filter((v) => v >= 0);
-    return name + (some.length === 0 ? "none yet" : "now " + format(values.at(-1)) + ", at most " + format(Math.max(...some)));
+    return name + (some.length === 0 ? "none yet" : "now " + format(values.at(-1)) + ", highest " + format(Math.max(...some)));
   });
   return what + " in the last " + minutes + " minutes: " + each.join("; ") + ".";
 }
@@ -33,7 +33,7 @@ function draw(h, name, values, format) {
   }
   const some = values.filter((v) => v >= 0);
   setText(d.now, values.length ? format(values.at(-1)) : "–");
-  setText(d.most, some.length ? "at most " + format(Math.max(...some)) : "");
+  setText(d.most, some.length ? "highest " + format(Math.max(...some)) : "");
   drawSpark(d.svg, h.most, [{ values }], words(name, minutesOf(h), [["", values, format]]));
 }
 

@@ -12,7 +12,7 @@ const TOUCHED_MS = 3000; // after a touch or a scroll, in which rows keep their 
 
 let locks = null; // the last event, and when it came
 let locksAt = 0;
-let still = false; // the rows are frozen
+let paused = false; // the rows are frozen
 let waitingLocks = null; // the last event meanwhile
 let mayForce = false;
 let order = "name";
@@ -162,7 +162,7 @@ for (const event of ["touchstart", "touchmove"]) table.body.addEventListener(eve
 // takeLocks takes who holds what, and shows it. The row of a lock that is not held any more stays for a moment, and
 // for as long as somebody is at the rows, so that they do not jump under a finger.
 export function takeLocks(next) {
-  if (still) {
+  if (paused) {
     waitingLocks = next;
     return;
   }
@@ -207,7 +207,7 @@ function showLocks() {
   for (const row of table.rows.values()) row.tr.classList.toggle("gone", gone.has(row.data.id));
   const error = byId("locks-error");
   error.hidden = !locks.error;
-  setText(error, locks.error ? "Who holds what cannot be decided: " + locks.error + (rows.length ? ". Shown is what was." : ".") : "");
+  setText(error, locks.error ? "Who holds what cannot be decided: " + locks.error + (rows.length ? ". Below is what was last known." : ".") : "");
   const wanted = locks.rows.length > 0 || locks.filter;
   setText(byId("locks-empty"), locks.error ? "" : wanted ? "No held lock that is shown is like this." : "Nobody holds a lock.");
   const more = byId("locks-more");
@@ -223,7 +223,7 @@ function showAge() {
   const old = performance.now() - locksAt + locks.seen_ms;
   const shown = placed.filter((id) => !gone.has(id)).length;
   const of = locks.more || !locks.complete ? (locks.complete ? "" : "more than ") + count(locks.names) + " names" : shown < locks.rows.length ? count(locks.rows.length) : "";
-  const text = count(shown) + (of ? " of " + of : "") + ", as of " + (age < 1000 ? "now" : span(age) + " ago") + (old - age > 5000 ? "; names as of " + span(old) + " ago" : "") + (still ? ", held still" : "");
+  const text = count(shown) + (of ? " of " + of : "") + ", as of " + (age < 1000 ? "now" : span(age) + " ago") + (old - age > 5000 ? "; names as of " + span(old) + " ago" : "") + (paused ? ", paused" : "");
   setText(byId("locks-note"), text);
 }
 
@@ -237,10 +237,10 @@ export function tick(force) {
   showAge();
 }
 
-byId("still").addEventListener("click", () => {
-  still = !still;
-  byId("still").setAttribute("aria-pressed", String(still));
-  if (!still && waitingLocks) {
+byId("pause").addEventListener("click", () => {
+  paused = !paused;
+  byId("pause").setAttribute("aria-pressed", String(paused));
+  if (!paused && waitingLocks) {
     const last = waitingLocks;
     waitingLocks = null;
     takeLocks(last);
