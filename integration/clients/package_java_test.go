@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"sync"
 	"testing"
 
@@ -68,4 +69,56 @@ func TestPackageJava(t *testing.T) {
 		t.Errorf("the tests of %d modules of %d passed: %v\n%s", n, len(javaModules), err, out)
 	}
 	nothingLeft(t, nodes)
+}
+
+// TestPackageJava_Readme runs what clients/java/README.md shows of Jedis, twice, as a lock that was not given back would not be granted
+// again, and compiles the rest.
+func TestPackageJava_Readme(t *testing.T) {
+	if os.Getenv(switchVariable) == "" {
+		t.Skipf("fetches client libraries; set %s=1", switchVariable)
+	}
+	dir, err := javaPackage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme, err := os.ReadFile(filepath.Join("..", "..", "clients", "java", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := regexp.MustCompile("(?s)```java\n(.*?)```").FindAllStringSubmatch(string(readme), -1)
+	if len(shown) != 5 {
+		t.Fatalf("the README of the package shows %d pieces of Java, want 5", len(shown))
+	}
+	proxy := redistest.StartProxy(t, redistest.Start(t), redistest.StartNodes(t, 3))
+	_, port, _ := strings.Cut(proxy.Addr(), ":")
+	run := func(name, classpath, code string, flags ...string) string {
+		file := filepath.Join(t.TempDir(), "Readme.java")
+		if err := os.WriteFile(file, []byte(strings.ReplaceAll(code, "6380", port)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		cmd, cancel := bounded(suiteTimeout, name, append(flags, "-cp", classpath, file)...)
+		defer cancel()
+		cmd.Dir = dir
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Errorf("%s\n%s: %v\n%s", code, name, err, out)
+		}
+		return string(out)
+	}
+	const imports = "import io.github.lockproxy.*; import java.time.*; import java.util.*; import redis.clients.jedis.JedisPooled;\n"
+	jedis := imports + "class Readme { public static void main(String[] args) throws InterruptedException {" + shown[0][1] + shown[2][1] + "} }"
+	printed := regexp.MustCompile(`mine, fence \d{16}\nmine, fences \d{16} \d{16}\n$`)
+	for range 2 {
+		if out := run("java", "lockproxy/target/classes:lockproxy/target/dependency/*", jedis); !printed.MatchString(out) {
+			t.Errorf("it prints %s", out)
+		}
+	}
+	for _, other := range []struct{ module, code string }{
+		{"lockproxy", "import io.lettuce.core.*; class Readme { void lettuce() {" + shown[1][1] + "} }"},
+		{"lockproxy-spring", "import io.github.lockproxy.spring.*; import org.springframework.context.annotation.Bean; import org.springframework.integration.support.locks.LockRegistry; class Readme {" + shown[3][1] + "}"},
+		{"lockproxy-shedlock", "import io.github.lockproxy.shedlock.*; import net.javacrumbs.shedlock.core.LockProvider; @interface Bean {} class Readme {" + shown[4][1] + "}"},
+	} {
+		classpath := "lockproxy/target/classes:lockproxy/target/dependency/*:" + other.module + "/target/classes:" + other.module + "/target/dependency/*"
+		run("javac", classpath, imports+other.code, "-d", filepath.Join(t.TempDir(), other.module))
+	}
 }
