@@ -34,7 +34,7 @@ var described = [hazards]struct{ name, means string }{
 	heldTooLong:      {"held longer than its ttl", "The holder released or extended the lock when its ttl had run out. Its work went on without the lock, and another may have had it meanwhile: make the ttl longer, or extend in time."},
 	overMaxTTL:       {"ttl over max-ttl", "The ttl asked for is longer than --max-ttl, so adoption refuses it. Raise --max-ttl, or shorten the ttl."},
 	underMinTTL:      {"ttl under min-ttl", "The ttl asked for is shorter than --min-ttl. Adopted, it is raised to that."},
-	otherConnection:  {"released by another connection", "The lock was released on another connection than the one that took it, as pools do. This is no fault; it says that rules which bind locks to connections would break this code."},
+	otherConnection:  {"released by another connection", "The lock was released on another connection than the one that took it, as pools do. This is no fault, but a lock that is bound to its connection, as with SESSION, is not for this code."},
 	askedAgain:       {"same value asked again after its connection closed", "A connection closed, and another asked for the lock with the value that holds it: a reply was lost and the command sent again. It is refused, by Redis too, and the lock is idle until its ttl ends."},
 	keyspaceEvents:   {"waits by keyspace events", "Somebody subscribes to keyspace notifications of the key. An adopted key is no key of the upstream, so there are none: who waits has to ask again, or wait for a PUBLISH of the releasing script."},
 	keysNotDeclared:  {"keys not declared", "A script got the key as an argument, not as one of its keys. Adoption finds it there; a Redis Cluster would not."},
