@@ -46,9 +46,9 @@ func (s *Session) publishInfo() {
 	if s.tx.In {
 		queued = s.tx.Len() + s.adoptedTx.Len()
 	}
-	s.client.Ran(s.shown.command, queued)
-	s.shown.command = nil
-	if !s.shown.changed {
+	s.client.Ran(s.unshown.command, queued)
+	s.unshown.command = nil
+	if !s.unshown.changed {
 		return
 	}
 	subs, flags := s.subscriptions(), ""
@@ -258,7 +258,7 @@ func (s *Session) applyNow(c tx.Changes) {
 	if c.DB != nil {
 		s.id.DB = *c.DB
 	}
-	s.shown.changed = true
+	s.unshown.changed = true
 }
 
 // translateBlind returns a CLIENT command as it is sent if its reply cannot be told from others, so that ids in the

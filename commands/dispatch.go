@@ -21,7 +21,7 @@ func (s *Session) Try(raw []byte, args [][]byte) bool {
 }
 
 func (s *Session) try(q request) bool {
-	s.shown.command = q.args
+	s.unshown.command = q.args
 	if s.backToShared(); s.end.Ended() { // in this order: when a connection is lost, the session ends before its replies are made up
 		return true
 	}
@@ -76,8 +76,8 @@ func (s *Session) TryPart(name, raw []byte) bool {
 		return false
 	}
 	if name != nil {
-		s.shown.command = [][]byte{name}
-		s.tally.Note(s.d.rows.Lookup(s.shown.command).Counted())
+		s.unshown.command = [][]byte{name}
+		s.tally.Note(s.d.rows.Lookup(s.unshown.command).Counted())
 		s.tally.Came()
 		s.publishInfo()
 	}
@@ -129,7 +129,7 @@ func exceedsRestricted(args [][]byte) bool {
 // with WAIT is not waited for: see Pending.
 func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 	s.Flush()
-	s.shown.changed = true
+	s.unshown.changed = true
 	if (s.tx.Unsure || s.blockedInCluster()) && s.idle(ctx) != nil {
 		return
 	}

@@ -18,7 +18,7 @@
 // (transport.go): one connection, a transaction, passthrough, or several nodes (nodes.go, over
 // package cluster). Its send serves Try, and its run serves Run.
 //
-// Commands travel in one mode at a time (conns.go):
+// Commands travel in one mode at a time (conns.go; a session gets its own connection in pin.go):
 //
 //	          blocks, MULTI, WATCH, CLIENT PAUSE …
 //	shared  ─────────────────────────────────────▶  pinned

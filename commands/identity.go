@@ -113,9 +113,9 @@ func (s *Session) askName(ctx context.Context) {
 	switch {
 	case err != nil || len(reply) == 0:
 	case reply[0] == '_' || string(reply) == "$-1\r\n":
-		s.name, s.shown.changed = nil, true
+		s.name, s.unshown.changed = nil, true
 	case reply[0] == '$':
-		s.name, s.shown.changed = bytes.Clone(resp.Bulk(reply)), true
+		s.name, s.unshown.changed = bytes.Clone(resp.Bulk(reply)), true
 	}
 }
 
@@ -300,7 +300,7 @@ func (s *Session) forwardClient(ctx context.Context, q request) { s.runForward(c
 // setInfo is CLIENT SETINFO.
 func (s *Session) setInfo(ctx context.Context, q request) {
 	s.library.Note(q.args)
-	s.shown.changed = true
+	s.unshown.changed = true
 	s.runForward(ctx, q.raw)
 }
 

@@ -78,7 +78,7 @@ func (s *Session) passHello(q request) bool {
 		return false
 	}
 	if ok && h.Proto != 0 && !s.onlyMessages() {
-		s.id.Proto, s.shown.changed = h.Proto, true
+		s.id.Proto, s.unshown.changed = h.Proto, true
 	}
 	return s.enqueue(q.raw)
 }
@@ -111,7 +111,7 @@ func (s *Session) passEnd(q request) bool {
 func (s *Session) passSubscribe(q request) bool {
 	s.pass.subs.Note(q.args)
 	s.noteSync(q.args)
-	s.shown.changed = true
+	s.unshown.changed = true
 	return s.enqueue(q.raw)
 }
 

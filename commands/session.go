@@ -108,7 +108,7 @@ type Session struct {
 	library      clients.Library
 	observed     observe.Client // what the Observer knows of it
 	observedLast bool           // the Observer has been told of the last command
-	shown        unshown
+	unshown      unshown
 	tally        stats.Tally
 	closing      bool // QUIT came, or what breaks the protocol: no more input
 	end          clients.End
@@ -140,7 +140,7 @@ func (d *Dispatcher) NewSession(present context.Context, out relay.Output, who P
 		Limit: int(d.opt.MaxKept), Overflow: func() { s.end.Because(clients.WhyOutput) }, EndsWith: s.diesWith, Lost: s.connLost,
 		Errors: &s.tally.Errors, Took: &s.tally.Took,
 	})
-	s.client, s.shown.changed = clients.New(&d.clients, who, clientSession{s}), true
+	s.client, s.unshown.changed = clients.New(&d.clients, who, clientSession{s}), true
 	s.locks, s.feed = d.verbs.NewClient(verbConn{s}), pubsub.NewFeed(s.up, s.replies)
 	s.publishInfo()
 	d.clients.Add(s.client)
@@ -170,9 +170,9 @@ func (s *Session) Gather(f *Flushes) { s.replies.Gather(f) }
 
 // Flush sends what Try has gathered. It is false when the client is gone.
 func (s *Session) Flush() bool {
-	if s.shown.command != nil || s.shown.changed {
+	if s.unshown.command != nil || s.unshown.changed {
 		s.publishInfo()
-		s.shown.changed = false
+		s.unshown.changed = false
 	}
 	if s.tally.EndBurst() && s.mode != onPassthrough {
 		s.replies.TimeBatch(s.client.LastActive(), s.batched)

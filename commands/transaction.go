@@ -141,7 +141,7 @@ func (s *Session) execMessages(ctx context.Context, q request) {
 			s.pass.subs.Note(m.Args)
 		}
 	}
-	s.shown.changed = true
+	s.unshown.changed = true
 }
 
 // sendObserved sends a command on the pinned connection. heard gets the beginning of the reply, and e rewrites it if

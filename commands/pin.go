@@ -32,7 +32,7 @@ func (s *Session) backToShared() {
 	if s.tx.Unsure {
 		s.applyChanges(s.tx.Resolve())
 		s.publishStateful()
-		s.shown.changed = true
+		s.unshown.changed = true
 	}
 	if !s.tx.In && !s.mustStayPinned() {
 		s.mode = onShared
@@ -140,7 +140,7 @@ func (s *Session) openPinned(ctx context.Context, pool *upstream.Pool) error {
 	if err != nil {
 		return err
 	}
-	s.pinned, s.pinnedPool, s.shown.changed = c, pool, true
+	s.pinned, s.pinnedPool, s.unshown.changed = c, pool, true
 	s.publishInfo()
 	if s.router != nil {
 		if err := s.router.BeginTracking(ctx, c); err != nil {
@@ -257,45 +257,4 @@ func (s *Session) closePinned() {
 	}
 	s.pinned.Close()
 	s.pinned = nil
-}
-
-func (s *Session) replyErr(err error) {
-	if p := appendErr(nil, err); p != nil {
-		s.replies.Local(p)
-	}
-}
-
-// answer gives the client a reply of the upstream's, or the reason why there is none.
-func (s *Session) answer(reply []byte, err error) {
-	if err != nil {
-		s.replyErr(err)
-	} else {
-		s.replies.Local(reply)
-	}
-}
-
-// replyOrDisconnect answers why a client cannot have a connection. One whose credentials
-// were good before is disconnected, as if the user had been deleted.
-func (s *Session) replyOrDisconnect(err error) {
-	home := s.up.DefaultIdentity()
-	var refused *upstream.RefusedError
-	if !errors.As(err, &refused) || !refused.Credentials() || s.id.User == home.User && s.id.Secret == home.Secret {
-		s.replyErr(err)
-		return
-	}
-	s.closeAfterReplies()
-}
-
-// closeAfterReplies disconnects the client when it has all replies so far. Nothing that it has
-// sent already may run.
-func (s *Session) closeAfterReplies() {
-	s.end.Now(clients.WhyUpstream)
-	s.replies.Close()
-}
-
-// reply answers in the place of the upstream.
-func (s *Session) reply(reply string) bool {
-	s.flushBatches()
-	s.replies.Local([]byte(reply))
-	return true
 }
