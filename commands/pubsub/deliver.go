@@ -11,7 +11,7 @@ import (
 )
 
 // Deliver implements upstream.Sink: messages, confirmations, and refusals in their place.
-func (l *Subscriber) Deliver(c *upstream.Conn, p []byte, _ int) {
+func (l *subscriber) Deliver(c *upstream.Conn, p []byte, _ int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p, complete := l.partial.Add(c, p, l.replies.Limit())
@@ -49,7 +49,7 @@ func (l *Subscriber) Deliver(c *upstream.Conn, p []byte, _ int) {
 }
 
 // inProtocol is a message in the client's protocol.
-func (l *Subscriber) inProtocol(push []byte) []byte {
+func (l *subscriber) inProtocol(push []byte) []byte {
 	if l.id.Proto == 3 {
 		return push
 	}
@@ -59,7 +59,7 @@ func (l *Subscriber) inProtocol(push []byte) []byte {
 }
 
 // confirmLocked takes a confirmation. It reports false for one that was not asked for.
-func (l *Subscriber) confirmLocked(c *upstream.Conn, command, name string) bool {
+func (l *subscriber) confirmLocked(c *upstream.Conn, command, name string) bool {
 	i := slices.IndexFunc(l.awaiting[c], func(e confirmation) bool { return e.command == command && e.name == name })
 	if i < 0 {
 		return false
@@ -75,7 +75,7 @@ func (l *Subscriber) confirmLocked(c *upstream.Conn, command, name string) bool 
 	return true
 }
 
-func (l *Subscriber) refuseLocked(c *upstream.Conn, refusal []byte) {
+func (l *subscriber) refuseLocked(c *upstream.Conn, refusal []byte) {
 	if len(l.awaiting[c]) > 0 {
 		e := l.awaiting[c][0]
 		l.awaiting[c] = slices.Delete(l.awaiting[c], 0, 1)
@@ -84,13 +84,13 @@ func (l *Subscriber) refuseLocked(c *upstream.Conn, refusal []byte) {
 }
 
 // confirmToClientLocked takes over a change, and confirms it to the client.
-func (l *Subscriber) confirmToClientLocked(kind string, name []byte) {
+func (l *subscriber) confirmToClientLocked(kind string, name []byte) {
 	l.confirmed.Note([][]byte{bytes.ToUpper([]byte(kind)), name})
 	l.replies.Push(l.confirmationReply(kind, resp.AppendBulk(nil, name)))
 }
 
 // confirmationReply is the confirmation of a change to a client; name is a reply.
-func (l *Subscriber) confirmationReply(kind string, name []byte) []byte {
+func (l *subscriber) confirmationReply(kind string, name []byte) []byte {
 	counts := l.confirmed.Counts()
 	n := counts[0] + counts[1]
 	if kind[0] == 's' && kind != "subscribe" {
@@ -104,7 +104,7 @@ func (l *Subscriber) confirmationReply(kind string, name []byte) []byte {
 
 // Fail implements upstream.Sink. The client is disconnected, as by a Redis that goes away:
 // its subscriptions there are lost.
-func (l *Subscriber) Fail(c *upstream.Conn, _ int, _ bool, _ error) {
+func (l *subscriber) Fail(c *upstream.Conn, _ int, _ bool, _ error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	waiting := l.awaiting[c]
@@ -119,4 +119,4 @@ func (l *Subscriber) Fail(c *upstream.Conn, _ int, _ bool, _ error) {
 }
 
 // Full implements upstream.Owner.
-func (l *Subscriber) Full() <-chan struct{} { return l.replies.Full() }
+func (l *subscriber) Full() <-chan struct{} { return l.replies.Full() }

@@ -15,8 +15,8 @@ import (
 type Feed struct {
 	up         *upstream.Upstream
 	replies    *relay.Replies
-	subscriber *Subscriber // nil before the first SUBSCRIBE
-	monitor    *Monitor    // nil without MONITOR
+	subscriber *subscriber // nil before the first SUBSCRIBE
+	monitor    *monitor    // nil without MONITOR
 }
 
 // NewFeed returns the Feed of a client to which nothing is brought yet.
@@ -43,13 +43,13 @@ func (f *Feed) Monitors() bool { return f.monitor != nil }
 func (f *Feed) Active() bool { return f.monitor != nil || f.subscriber != nil && f.subscriber.Any() }
 
 // Subscribe runs a command of the SUBSCRIBE family, for a client that is id and is owed no
-// replies; see Subscriber.Run. d is the client's Redirector.
+// replies; see subscriber.Run. d is the client's Redirector.
 func (f *Feed) Subscribe(ctx context.Context, d *relay.Redirector, id upstream.Identity, args [][]byte) error {
 	if _, begins, _ := parse(args[0]); begins && len(args) < 2 {
 		return &upstream.RefusedError{Reply: []byte(relay.WrongArity(args))}
 	}
 	if f.subscriber == nil {
-		f.subscriber = NewSubscriber(f.up, f.replies, d)
+		f.subscriber = newSubscriber(f.up, f.replies, d)
 	}
 	return f.subscriber.Run(ctx, id, args)
 }
@@ -65,7 +65,7 @@ func (f *Feed) Monitor(ctx context.Context, id upstream.Identity, raw []byte) (e
 	if len(masters) == 0 {
 		masters = []*upstream.Pool{f.up.Pool()}
 	}
-	f.monitor, err = StartMonitor(ctx, f.replies, masters, id, raw)
+	f.monitor, err = startMonitor(ctx, f.replies, masters, id, raw)
 	return err
 }
 

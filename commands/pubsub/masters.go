@@ -32,7 +32,7 @@ func mayMatchKeyspace(pattern string) bool {
 
 // followMasters keeps subscribing on new masters to what every master is subscribed to,
 // until Close or the end of the session.
-func (l *Subscriber) followMasters() {
+func (l *subscriber) followMasters() {
 	for {
 		view, changed := l.up.Changed()
 		again := time.Duration(0)
@@ -57,7 +57,7 @@ func (l *Subscriber) followMasters() {
 }
 
 // missingMasters are the masters that subscriptions to all of them lack, by kind and name.
-func (l *Subscriber) missingMasters(masters []*upstream.Pool) map[string][]*upstream.Pool {
+func (l *subscriber) missingMasters(masters []*upstream.Pool) map[string][]*upstream.Pool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	missing := map[string][]*upstream.Pool{}
@@ -76,7 +76,7 @@ func (l *Subscriber) missingMasters(masters []*upstream.Pool) map[string][]*upst
 }
 
 // addMasters extends a subscription to further masters.
-func (l *Subscriber) addMasters(key string, pools []*upstream.Pool) error {
+func (l *subscriber) addMasters(key string, pools []*upstream.Pool) error {
 	kind, name, _ := strings.Cut(key, " ")
 	l.mu.Lock()
 	id := l.id
@@ -98,7 +98,7 @@ func (l *Subscriber) addMasters(key string, pools []*upstream.Pool) error {
 }
 
 // moveShard subscribes again to a shard channel whose slot has moved.
-func (l *Subscriber) moveShard(name string) {
+func (l *subscriber) moveShard(name string) {
 	l.up.Refresh()
 	for tries := range 100 {
 		if tries > 0 {
@@ -130,7 +130,7 @@ func (l *Subscriber) moveShard(name string) {
 }
 
 // wantsShard reports whether the client is subscribed to a shard channel, and who it is.
-func (l *Subscriber) wantsShard(name string) (id upstream.Identity, ok bool) {
+func (l *subscriber) wantsShard(name string) (id upstream.Identity, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.id, l.confirmed.has(shards, name) && !l.closed
@@ -139,7 +139,7 @@ func (l *Subscriber) wantsShard(name string) (id upstream.Identity, ok bool) {
 // changeShard is change for a shard channel on the master of its slot, or on the one to
 // which that redirects; it returns which. A node that no longer serves the slot has ended
 // its subscriptions.
-func (l *Subscriber) changeShard(ctx context.Context, id upstream.Identity, command string, name []byte, pool *upstream.Pool, shown bool) (*upstream.Pool, error) {
+func (l *subscriber) changeShard(ctx context.Context, id upstream.Identity, command string, name []byte, pool *upstream.Pool, shown bool) (*upstream.Pool, error) {
 	for tries := 0; ; tries++ {
 		err := l.change(ctx, id, command, name, []*upstream.Pool{pool}, shown)
 		var refused *upstream.RefusedError

@@ -8,8 +8,8 @@ import (
 	"github.com/lockproxy/lockproxy/commands/relay"
 )
 
-// A Monitor shows the client of a MONITOR what masters do.
-type Monitor struct {
+// A monitor shows the client of a MONITOR what masters do.
+type monitor struct {
 	replies *relay.Replies
 
 	mu         sync.Mutex
@@ -21,11 +21,11 @@ type Monitor struct {
 	started    chan bool               // gets whether all have accepted
 }
 
-// StartMonitor sends raw, a MONITOR, to masters, in the name of id, and returns when all
+// startMonitor sends raw, a MONITOR, to masters, in the name of id, and returns when all
 // have answered. The client has its reply then; if that is a refusal, or ctx has ended, the
-// Monitor is nil. The error is for the client.
-func StartMonitor(ctx context.Context, replies *relay.Replies, masters []*upstream.Pool, id upstream.Identity, raw []byte) (*Monitor, error) {
-	m := &Monitor{replies: replies, unanswered: len(masters), started: make(chan bool, 1), answered: map[*upstream.Conn]bool{}}
+// monitor is nil. The error is for the client.
+func startMonitor(ctx context.Context, replies *relay.Replies, masters []*upstream.Pool, id upstream.Identity, raw []byte) (*monitor, error) {
+	m := &monitor{replies: replies, unanswered: len(masters), started: make(chan bool, 1), answered: map[*upstream.Conn]bool{}}
 	for _, pool := range masters {
 		if err := m.open(ctx, pool, id, raw); err != nil {
 			m.Close()
@@ -44,7 +44,7 @@ func StartMonitor(ctx context.Context, replies *relay.Replies, masters []*upstre
 }
 
 // open opens a connection to a node, and sends MONITOR there.
-func (m *Monitor) open(ctx context.Context, pool *upstream.Pool, id upstream.Identity, raw []byte) error {
+func (m *monitor) open(ctx context.Context, pool *upstream.Pool, id upstream.Identity, raw []byte) error {
 	c, err := pool.Private(ctx, id, m)
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func (m *Monitor) open(ctx context.Context, pool *upstream.Pool, id upstream.Ide
 
 // Deliver implements upstream.Sink. What a master does before all have answered is not
 // shown: the client has no reply yet.
-func (m *Monitor) Deliver(c *upstream.Conn, p []byte, _ int) {
+func (m *monitor) Deliver(c *upstream.Conn, p []byte, _ int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
@@ -85,14 +85,14 @@ func (m *Monitor) Deliver(c *upstream.Conn, p []byte, _ int) {
 	}
 }
 
-func (m *Monitor) refuseLocked(reply []byte) {
+func (m *monitor) refuseLocked(reply []byte) {
 	m.closed = true
 	m.replies.Push(reply)
 	m.started <- false
 }
 
 // Fail implements upstream.Sink.
-func (m *Monitor) Fail(_ *upstream.Conn, _ int, _ bool, err error) {
+func (m *monitor) Fail(_ *upstream.Conn, _ int, _ bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
@@ -105,7 +105,7 @@ func (m *Monitor) Fail(_ *upstream.Conn, _ int, _ bool, err error) {
 }
 
 // Close ends it and closes the connections.
-func (m *Monitor) Close() {
+func (m *monitor) Close() {
 	m.mu.Lock()
 	m.closed = true
 	conns := m.conns
@@ -116,4 +116,4 @@ func (m *Monitor) Close() {
 }
 
 // Full implements upstream.Owner.
-func (m *Monitor) Full() <-chan struct{} { return m.replies.Full() }
+func (m *monitor) Full() <-chan struct{} { return m.replies.Full() }

@@ -14,7 +14,7 @@ import (
 	"github.com/lockproxy/lockproxy/commands/spec"
 )
 
-// A Subscriber has one client's subscriptions in a Cluster: on connections of its own, one
+// A subscriber has one client's subscriptions in a Cluster: on connections of its own, one
 // to every node with some of them, in RESP3, where messages can be told from replies.
 // Channels and patterns are subscribed to on one node, since nodes pass messages on to each
 // other; keyspace notifications, which they do not, on every master; a shard channel on the
@@ -22,8 +22,8 @@ import (
 //
 // It is the upstream.Owner of those connections. Run, Authenticate, SetIdentity and Close
 // are for the session's goroutine; what comes is written by the connections' goroutines.
-type Subscriber struct {
-	// Fixed by NewSubscriber.
+type subscriber struct {
+	// Fixed by newSubscriber.
 	up         *upstream.Upstream
 	replies    *relay.Replies
 	redirector *relay.Redirector // runs and awaits what is started here
@@ -52,9 +52,9 @@ type confirmation struct {
 	done          chan []byte // gets the refusal, or nil
 }
 
-// NewSubscriber returns a Subscriber without subscriptions. d must end with the session.
-func NewSubscriber(up *upstream.Upstream, replies *relay.Replies, d *relay.Redirector) *Subscriber {
-	return &Subscriber{
+// newSubscriber returns a subscriber without subscriptions. d must end with the session.
+func newSubscriber(up *upstream.Upstream, replies *relay.Replies, d *relay.Redirector) *subscriber {
+	return &subscriber{
 		up: up, replies: replies, redirector: d, ctx: d.Context,
 		nodes: map[*upstream.Pool]*upstream.Conn{}, logins: map[*upstream.Conn]upstream.Identity{},
 		awaiting: map[*upstream.Conn][]confirmation{}, pools: map[string][]*upstream.Pool{}, closing: make(chan struct{}),
@@ -62,21 +62,21 @@ func NewSubscriber(up *upstream.Upstream, replies *relay.Replies, d *relay.Redir
 }
 
 // SetIdentity sets who the client is, and its protocol, from now on.
-func (l *Subscriber) SetIdentity(id upstream.Identity) {
+func (l *subscriber) SetIdentity(id upstream.Identity) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.id = id
 }
 
 // Any reports whether any subscriptions are left.
-func (l *Subscriber) Any() bool {
+func (l *subscriber) Any() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.confirmed.Any()
 }
 
 // Counts are the numbers of channels, patterns and shard channels.
-func (l *Subscriber) Counts() [3]int {
+func (l *subscriber) Counts() [3]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.confirmed.Counts()
@@ -85,7 +85,7 @@ func (l *Subscriber) Counts() [3]int {
 // Run runs a command of the SUBSCRIBE family, for a client that is id and is owed no
 // replies. The client sees the confirmations; the error is the reply in place of the next
 // one, and of all behind it.
-func (l *Subscriber) Run(ctx context.Context, id upstream.Identity, args [][]byte) error {
+func (l *subscriber) Run(ctx context.Context, id upstream.Identity, args [][]byte) error {
 	l.SetIdentity(id)
 	command := strings.ToUpper(string(args[0]))
 	kind, begins, _ := parse(args[0])
@@ -111,7 +111,7 @@ func (l *Subscriber) Run(ctx context.Context, id upstream.Identity, args [][]byt
 }
 
 // run begins or ends one subscription.
-func (l *Subscriber) run(ctx context.Context, id upstream.Identity, command, kind string, begins bool, name []byte) error {
+func (l *subscriber) run(ctx context.Context, id upstream.Identity, command, kind string, begins bool, name []byte) error {
 	key := kind + " " + string(name)
 	l.mu.Lock()
 	pools := l.pools[key]
@@ -151,7 +151,7 @@ func (l *Subscriber) run(ctx context.Context, id upstream.Identity, command, kin
 }
 
 // poolsOf are the nodes that have the messages of a channel or pattern.
-func (l *Subscriber) poolsOf(kind string, name []byte) []*upstream.Pool {
+func (l *subscriber) poolsOf(kind string, name []byte) []*upstream.Pool {
 	v := l.up.View()
 	switch {
 	case kind == shards:
@@ -168,7 +168,7 @@ func (l *Subscriber) poolsOf(kind string, name []byte) []*upstream.Pool {
 // change begins or ends one subscription on nodes, and returns when all have confirmed it.
 // The client sees the last confirmation, if shown, and no message before it, or behind
 // that of an end.
-func (l *Subscriber) change(ctx context.Context, id upstream.Identity, command string, name []byte, pools []*upstream.Pool, shown bool) error {
+func (l *subscriber) change(ctx context.Context, id upstream.Identity, command string, name []byte, pools []*upstream.Pool, shown bool) error {
 	var all []chan []byte
 	var left *int
 	if shown {
@@ -191,7 +191,7 @@ func (l *Subscriber) change(ctx context.Context, id upstream.Identity, command s
 }
 
 // send begins or ends one subscription on a node.
-func (l *Subscriber) send(ctx context.Context, pool *upstream.Pool, id upstream.Identity, e confirmation) (confirmed chan []byte, err error) {
+func (l *subscriber) send(ctx context.Context, pool *upstream.Pool, id upstream.Identity, e confirmation) (confirmed chan []byte, err error) {
 	l.sending.Lock()
 	defer l.sending.Unlock()
 	c, err := l.conn(ctx, pool, id)
@@ -209,7 +209,7 @@ func (l *Subscriber) send(ctx context.Context, pool *upstream.Pool, id upstream.
 }
 
 // conn is the connection to a node, opened if need be, with sending held.
-func (l *Subscriber) conn(ctx context.Context, pool *upstream.Pool, id upstream.Identity) (*upstream.Conn, error) {
+func (l *subscriber) conn(ctx context.Context, pool *upstream.Pool, id upstream.Identity) (*upstream.Conn, error) {
 	l.mu.Lock()
 	c := l.nodes[pool]
 	l.mu.Unlock()
@@ -235,7 +235,7 @@ func (l *Subscriber) conn(ctx context.Context, pool *upstream.Pool, id upstream.
 
 // Authenticate logs the connections in as id. As with a subscriber's AUTH, subscriptions
 // stay.
-func (l *Subscriber) Authenticate(ctx context.Context, id upstream.Identity) error {
+func (l *subscriber) Authenticate(ctx context.Context, id upstream.Identity) error {
 	l.sending.Lock()
 	defer l.sending.Unlock()
 	l.mu.Lock()
@@ -250,7 +250,7 @@ func (l *Subscriber) Authenticate(ctx context.Context, id upstream.Identity) err
 }
 
 // authenticateConn logs a connection in as id, with sending held.
-func (l *Subscriber) authenticateConn(ctx context.Context, c *upstream.Conn, id upstream.Identity) error {
+func (l *subscriber) authenticateConn(ctx context.Context, c *upstream.Conn, id upstream.Identity) error {
 	confirmed := make(chan []byte, 1)
 	l.mu.Lock()
 	as := l.logins[c]
@@ -285,7 +285,7 @@ func awaitConfirmation(ctx context.Context, confirmed chan []byte) error {
 }
 
 // Close ends all subscriptions and closes the connections.
-func (l *Subscriber) Close() {
+func (l *subscriber) Close() {
 	l.mu.Lock()
 	l.closed = true
 	nodes := l.nodes

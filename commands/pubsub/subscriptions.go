@@ -4,12 +4,12 @@
 //   - [Subscriptions] follow the SUBSCRIBE commands that a client sends on a connection of
 //     its own: there the upstream does the rest.
 //   - A [Feed] is what reaches one client of a Cluster besides replies. It has
-//   - a [Subscriber] for the client's subscriptions, on connections of its own to the nodes, and
-//   - a [Monitor], which shows the client what all masters do.
+//   - a subscriber for the client's subscriptions, on connections of its own to the nodes, and
+//   - a monitor, which shows the client what all masters do.
 //
-// Subscriber and Monitor write to the client through [relay.Replies], between replies.
+// Both write to the client through [relay.Replies], between replies.
 // What comes is handled by the upstream connections' goroutines. The goroutines that a
-// Subscriber starts belong to the session's [relay.Redirector], which waits for them.
+// subscriber starts belong to the session's [relay.Redirector], which waits for them.
 package pubsub
 
 import (

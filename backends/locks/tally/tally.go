@@ -79,7 +79,7 @@ func Acquire(votes []vote.Vote, q int, final bool) Result {
 			return ok && k == existing
 		}
 		return Result{Verdict: Granted, Fence: existing.fence, Reentered: true, Seat: existing.seat, Stored: reenteredBy,
-			Rest: QthRest(votes, q, agree), Holds: QthHolds(votes, q, agree)}
+			Rest: QthRest(votes, q, agree), Holds: qthHolds(votes, q, agree)}
 	case fresh >= q || (yeses >= q && due == 0):
 		return countNew(votes, q)
 	case noBy >= q:
@@ -151,7 +151,7 @@ func inTheWay(votes []vote.Vote, match func(*vote.Vote) bool) (holder string, wh
 // countNew counts a grant that is a new one for at least one node of the quorum.
 func countNew(votes []vote.Vote, q int) Result {
 	agree := func(v *vote.Vote) bool { return v.Kind == vote.Yes }
-	t := Result{Verdict: Granted, Holds: QthHolds(votes, q, agree)}
+	t := Result{Verdict: Granted, Holds: qthHolds(votes, q, agree)}
 	yeses := 0
 	for i := range votes {
 		if agree(&votes[i]) {
@@ -216,8 +216,8 @@ func QthRest(votes []vote.Vote, q int, match func(*vote.Vote) bool) time.Duratio
 	return Qth(votes, q, match, func(v *vote.Vote) time.Duration { return v.Rest })
 }
 
-// QthHolds is the Q-th largest number of holds of the nodes that match.
-func QthHolds(votes []vote.Vote, q int, match func(*vote.Vote) bool) int {
+// qthHolds is the Q-th largest number of holds of the nodes that match.
+func qthHolds(votes []vote.Vote, q int, match func(*vote.Vote) bool) int {
 	return Qth(votes, q, match, func(v *vote.Vote) int { return v.Holds })
 }
 
