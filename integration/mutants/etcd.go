@@ -70,7 +70,7 @@ var Etcd = []Mutant{
 		Breaks: "a renewal voids what was seen before: else another proxy ends a hold that was renewed",
 		Rare:   true,
 		Units:  Units{"backends/locks/etcd", "^TestRenew"},
-		Edits:  []Edit{{"backends/locks/etcd/memory.go", "same = same && e.n == h.N", "same = same && e.n <= h.N"}},
+		Edits:  []Edit{{"backends/locks/etcd/cache.go", "same = same && e.n == h.N", "same = same && e.n <= h.N"}},
 	},
 	{
 		Name:   "etcd-short-lease",
@@ -268,7 +268,7 @@ var Etcd = []Mutant{
 		Breaks: "a LOCK of several names whose answer was lost is not granted if some of them were given back since",
 		Rare:   true,
 		Units:  Units{"backends/locks/etcd", "^TestSeveral_LostAnswers$"},
-		Edits:  []Edit{{"backends/locks/etcd/change.go", "case err == nil && d.resent && !c.all(", "case err == nil && d.resent && len(c.each) > 9 && !c.all("}},
+		Edits:  []Edit{{"backends/locks/etcd/change.go", "case d.resent && !c.all(", "case d.resent && len(c.each) > 9 && !c.all("}},
 	},
 	{
 		Name:   "etcd-seat-of-the-first",

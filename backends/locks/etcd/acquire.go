@@ -17,7 +17,7 @@ type acquisition struct {
 
 	guess int // the seat that may be free, with Permits
 
-	done done // if it was made
+	done result // if it was made
 
 	// by the last call of decide
 	decision locks.Decision
@@ -61,7 +61,7 @@ func (s *Store) Acquire(ctx context.Context, r locks.Attempt) (locks.Decision, e
 			s.stats.repeats.Add(1)
 		}
 		if a.decision.Why == locks.Readers && a.Intent > 0 {
-			s.putIntents(ctx, &r, &changing{q: q, v: a.seen})
+			s.putIntents(ctx, &r, &nameChange{q: q, v: a.seen})
 		}
 		return a.decision, nil
 	}
@@ -178,7 +178,7 @@ func (s *Store) granted(all ...*acquisition) (locks.Decision, error) {
 			continue
 		}
 		if v.count() == 1 {
-			s.memory.note(a.Key, v.fence, now-a.Asked)
+			s.cache.note(a.Key, v.fence, now-a.Asked)
 		}
 		d.Add(locks.Grant{Key: a.Key, Owner: a.Owner, Fence: v.fence, Validity: until - now, Holds: v.count(), Hold: a.id})
 	}

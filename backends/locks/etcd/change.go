@@ -50,8 +50,8 @@ type write struct {
 	once []byte // the key that marks it as done or refused, if the name was free; nil: it was not
 }
 
-// A done is a change that was made.
-type done struct {
+// A result is that of a change that was made.
+type result struct {
 	began  time.Duration // before it was sent
 	now    time.Duration // when that was known
 	resent bool          // it may have been sent more than once, so that one may be on its way still
@@ -63,17 +63,17 @@ func (s *Store) limit(ttl time.Duration) time.Duration {
 	return max(min(max(ttl, leastLimit), mostLimit), s.client.timeout*time.Duration(len(s.opts.Members)))
 }
 
-// A changing is one name that is changed.
-type changing struct {
+// A nameChange is what a change is to one name.
+type nameChange struct {
 	q    question
 	v    *view
 	w    *write
-	done done // if it was made
+	done result // if it was made
 }
 
 // A change is of one name, or of several in one step.
 type change struct {
-	each []*changing
+	each []*nameChange
 	// decide has each name's w decided on from its v. If it returns false, nothing is to be written.
 	decide func() (write bool, err error)
 	at     int64 // the revision at which the names were read; 0: they were not
@@ -81,13 +81,13 @@ type change struct {
 
 // change asks decide what to write, first with the name as this proxy remembers it, and writes that if etcd has the name as
 // decide saw it. Else decide is asked again, with the name as etcd has it; so it may be called several times, and the last
-// call counts. Where decide wants nothing written, the name is read first, so that this was not decided from memory. Then
+// call counts. Where decide wants nothing written, the name is read first, so that this was not decided by the cache. Then
 // done is nil, and the error is decide's.
 //
 // After any other error the change may have been made, or may still be made.
-func (s *Store) change(ctx context.Context, q question, decide func(*view) (*write, error)) (*done, error) {
-	x := &changing{q: q, v: s.remembered(q)}
-	made, err := s.make(ctx, &change{each: []*changing{x}, decide: func() (_ bool, err error) {
+func (s *Store) change(ctx context.Context, q question, decide func(*view) (*write, error)) (*result, error) {
+	x := &nameChange{q: q, v: s.remembered(q)}
+	made, err := s.commit(ctx, &change{each: []*nameChange{x}, decide: func() (_ bool, err error) {
 		x.w, err = decide(x.v)
 		return x.w != nil, err
 	}})
@@ -97,11 +97,11 @@ func (s *Store) change(ctx context.Context, q question, decide func(*view) (*wri
 	return &x.done, nil
 }
 
-// make is change for one name or several.
-func (s *Store) make(ctx context.Context, c *change) (made bool, err error) {
+// commit is change for one name or several.
+func (s *Store) commit(ctx context.Context, c *change) (made bool, err error) {
 	id, q := s.opts.Random.ID(), c.each[0].q
 	end := s.Now() + s.limit(q.ttl)
-	d := done{}
+	d := result{}
 	for try := 0; try < mostTries; try++ {
 		write, err := c.decide()
 		if !write {
@@ -128,34 +128,16 @@ func (s *Store) make(ctx context.Context, c *change) (made bool, err error) {
 			again, err = s.client.ask(ctx, end-s.Now(), "kv/txn", request, &r)
 			d.resent = d.resent || again
 		}
-		if err == nil && !r.Succeeded {
-			err = s.parseAll(c, &r)
+		made := false
+		if err == nil {
+			made, err = s.conclude(c, id, d, &r)
 		}
 		switch {
-		case err == nil && (r.Succeeded || d.resent && c.all(func(x *changing) bool { return x.v.writtenBy(id) })):
-			s.stats.rounds.Add(1)
-			for _, x := range c.each {
-				revision := r.Header.Revision
-				if !r.Succeeded {
-					revision = x.v.mod
-				}
-				x.done = d
-				s.changed(x, revision)
-			}
+		case made:
 			return true, nil
-		case err == nil && d.resent && c.all(func(x *changing) bool { return x.v.isLive(x.q.hold) }): // others have changed it since
-			for _, x := range c.each {
-				x.done = d
-				x.done.now, x.done.view = x.v.now, x.v
-			}
-			return true, nil
-		case err == nil && d.resent && !c.all(func(x *changing) bool { return !x.v.has(x.q.hold) }):
-			err = &locks.QuorumError{Nodes: len(s.opts.Members), Need: s.need(), Failed: []error{errUnsure}}
 		case errors.Is(err, errNoLease):
 			s.leases.forget()
-			err = nil
-		}
-		if err != nil {
+		case err != nil:
 			return false, named(err, q.op, q.key.Name)
 		}
 		for _, x := range c.each {
@@ -166,19 +148,51 @@ func (s *Store) make(ctx context.Context, c *change) (made bool, err error) {
 		Failed: []error{errors.New("others change this lock all the time")}}
 }
 
+// conclude notes, by the answer to a transaction, that the change was made. If it was not, and there is no error, c has the names as etcd has
+// them.
+func (s *Store) conclude(c *change, id string, d result, r *txnResponse) (made bool, err error) {
+	if !r.Succeeded {
+		if err := s.parseAll(c, r); err != nil {
+			return false, err
+		}
+	}
+	switch {
+	case r.Succeeded || d.resent && c.all(func(x *nameChange) bool { return x.v.writtenBy(id) }):
+		s.stats.rounds.Add(1)
+		for _, x := range c.each {
+			revision := r.Header.Revision
+			if !r.Succeeded {
+				revision = x.v.mod
+			}
+			x.done = d
+			s.changed(x, revision)
+		}
+		return true, nil
+	case d.resent && c.all(func(x *nameChange) bool { return x.v.isLive(x.q.hold) }): // others have changed it since
+		for _, x := range c.each {
+			x.done = d
+			x.done.now, x.done.view = x.v.now, x.v
+		}
+		return true, nil
+	case d.resent && !c.all(func(x *nameChange) bool { return !x.v.has(x.q.hold) }):
+		return false, &locks.QuorumError{Nodes: len(s.opts.Members), Need: s.need(), Failed: []error{errUnsure}}
+	}
+	return false, nil
+}
+
 // all reports whether something is true of all names.
-func (c *change) all(is func(*changing) bool) bool {
-	return !slices.ContainsFunc(c.each, func(x *changing) bool { return !is(x) })
+func (c *change) all(is func(*nameChange) bool) bool {
+	return !slices.ContainsFunc(c.each, func(x *nameChange) bool { return !is(x) })
 }
 
 // changed notes a change that was made.
-func (s *Store) changed(x *changing, revision int64) {
+func (s *Store) changed(x *nameChange, revision int64) {
 	d, w := &x.done, x.w
 	d.now = s.Now()
 	d.view = &view{now: d.now, sure: true, mod: revision}
-	s.memory.learn(x.q.key, w.rec, revision, revision, &writing{began: d.began, ids: w.moved}, d.view)
+	s.cache.learn(x.q.key, w.rec, revision, revision, &ownWrite{began: d.began, ids: w.moved}, d.view)
 	for _, k := range w.ended {
-		s.memory.learn(k, nil, 0, revision, nil, nil)
+		s.cache.learn(k, nil, 0, revision, nil, nil)
 	}
 	s.noteSeat(x.q.key, x.v, w)
 	s.expireLater(x.q.key)
@@ -222,7 +236,7 @@ func (s *Store) markOnce(w *write, t *txnRequest) {
 }
 
 // writes adds what was decided for one name to a transaction: the values that it stores, and the conditions on which it does.
-func (s *Store) writes(ctx context.Context, x *changing, id string, base int64, limit time.Duration, t *txnRequest) (err error) {
+func (s *Store) writes(ctx context.Context, x *nameChange, id string, base int64, limit time.Duration, t *txnRequest) (err error) {
 	k, q, v, w := s.keys(), x.q, x.v, x.w
 	t.Compare = append(t.Compare, modIs(k.lock(q.key), v.mod))
 	if q.tag != "" {
@@ -277,7 +291,7 @@ type part struct {
 func (s *Store) parts(q question) []part {
 	k := s.keys()
 	all := []part{
-		{rangeRequest{Key: k.floor()}, func(_ *view, found *rangeResponse, _ int64) error { return s.learnFloor(found.first()) }}, // first: memory goes by it
+		{rangeRequest{Key: k.floor()}, func(_ *view, found *rangeResponse, _ int64) error { return s.learnFloor(found.first()) }}, // first: the cache goes by it
 		{rangeRequest{Key: k.lock(q.key)}, func(v *view, found *rangeResponse, at int64) error { return s.see(q.key, found.first(), at, v) }},
 	}
 	if !q.beside { // what UNLOCK and sessions ask
@@ -345,7 +359,7 @@ func (s *Store) see(k locks.Key, kv *keyValue, at int64, v *view) error {
 	rec, mod, err := decode[record](kv)
 	if err == nil {
 		v.mod = mod
-		s.memory.learn(k, rec, mod, at, nil, v)
+		s.cache.learn(k, rec, mod, at, nil, v)
 	}
 	return err
 }
@@ -358,7 +372,7 @@ func (s *Store) viewOf(k locks.Key, kv *keyValue, at int64) (*view, error) {
 
 // read asks etcd for a name.
 func (s *Store) read(ctx context.Context, q question, limit time.Duration) (*view, error) {
-	x := &changing{q: q}
-	err := s.readAll(ctx, &change{each: []*changing{x}}, limit)
+	x := &nameChange{q: q}
+	err := s.readAll(ctx, &change{each: []*nameChange{x}}, limit)
 	return x.v, err
 }

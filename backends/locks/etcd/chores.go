@@ -57,7 +57,7 @@ func (s *Store) mark(ctx context.Context, w *write) error {
 
 // expireLater has a name looked at when the next hold ends that this proxy wrote.
 func (s *Store) expireLater(k locks.Key) {
-	m := s.memory
+	m := s.cache
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	known, ok := m.names.Peek(k)

@@ -31,7 +31,7 @@ func (s *Store) Foster(ctx context.Context, maxHold time.Duration) (f locks.Fost
 // of it any other.
 func (s *Store) foster(ctx context.Context, k locks.Key, seen *view, maxHold time.Duration, f *locks.Fostering) {
 	maxTTL := s.opts.MaxTTL
-	_, here := s.memory.made(k, seen.fence)
+	_, here := s.cache.made(k, seen.fence)
 	due := maxTTL / 2
 	if here {
 		due = 2 * maxTTL / 3

@@ -77,7 +77,7 @@ func (s *Store) holding(k locks.Key, v *view) locks.Holding {
 		Key: k, Readers: len(by), Owner: string(v.rec.Owner), Fence: v.fence, Holds: v.count(), Remaining: v.remaining(), Held: since(v.rec.Since),
 		Info: string(v.rec.Info), Open: v.rec.Open, Waiters: s.host.Lines.Len(k.Whole()), Votes: s.need(),
 	}
-	h.Waited, h.Here = s.memory.made(k, v.fence)
+	h.Waited, h.Here = s.cache.made(k, v.fence)
 	h.Client, h.Session = s.host.Keepalive.KeptFor(locks.Holder{Key: k, Owner: h.Owner}, v.fence)
 	if up := s.Stats().Voting; up > h.Votes {
 		h.Votes = up

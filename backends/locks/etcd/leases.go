@@ -177,7 +177,7 @@ func (s *Store) learnFloor(kv *keyValue) error {
 		return errFloor
 	}
 	f.base, f.mod, f.value = value-kv.Mod, kv.Mod, kv.Value
-	s.memory.base.Store(f.base)
+	s.cache.base.Store(f.base)
 	return nil
 }
 

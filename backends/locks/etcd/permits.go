@@ -12,7 +12,7 @@ import (
 // transaction that takes one is done only if it is as it was decided on. Who takes it from one that has ended removes the lock of
 // that one as well, so that no renewal brings it back.
 
-// seatKey is what the memory keeps a seat under. No database is negative.
+// seatKey is what the cache keeps a seat under. No database is negative.
 func seatKey(k locks.Key, seat int) locks.Key {
 	return locks.Key{DB: ^k.DB, Name: k.Name, Reader: strconv.Itoa(seat)}
 }

@@ -35,10 +35,10 @@ func (s *Store) acquireAll(ctx context.Context, r *locks.Attempt) (locks.Decisio
 		if r.Fresh {
 			defer s.busy.begin(k)()
 		}
-		a.names, a.each = append(a.names, one), append(a.each, &changing{q: q, v: s.remembered(q)})
+		a.names, a.each = append(a.names, one), append(a.each, &nameChange{q: q, v: s.remembered(q)})
 		undo = append(undo, undoing{k, []string{one.id}})
 	}
-	made, err := s.make(ctx, &a.change)
+	made, err := s.commit(ctx, &a.change)
 	answered := (*locks.HoldsError)(nil)
 	switch {
 	case made:
@@ -61,7 +61,7 @@ func (s *Store) acquireAll(ctx context.Context, r *locks.Attempt) (locks.Decisio
 	return locks.Decision{}, err
 }
 
-// decideAll has each name decided. From memory only an owner that has a name, or finds it free, decides anything.
+// decideAll has each name decided. By the cache only an owner that has a name, or finds it free, decides anything.
 func (a *several) decideAll() (write bool, err error) {
 	a.decision = nil
 	over, refused := locks.Decision{Granted: true}, locks.Decision{}

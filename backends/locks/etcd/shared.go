@@ -27,17 +27,17 @@ type beside struct {
 	seats map[int]*view // for who wants a permit: those that are taken
 }
 
-// intentKey is what the memory keeps an intent under. No name is empty.
+// intentKey is what the cache keeps an intent under. No name is empty.
 func intentKey(k locks.Key) locks.Key { return locks.Key{DB: k.DB, Reader: k.Name} }
 
 // remembered is what a question sees without asking etcd.
 func (s *Store) remembered(q question) *view {
 	now := s.Now()
-	v := s.memory.view(q.key, now)
+	v := s.cache.view(q.key, now)
 	if q.beside {
-		v.beside.intent = s.memory.view(intentKey(q.key), now)
+		v.beside.intent = s.cache.view(intentKey(q.key), now)
 		if q.key.Reader != "" {
-			v.beside.writer = s.memory.view(q.key.Whole(), now)
+			v.beside.writer = s.cache.view(q.key.Whole(), now)
 		}
 	}
 	return v
@@ -89,7 +89,7 @@ func (s *Store) readings(k locks.Key, found *rangeResponse, at int64) (all []*vi
 			return nil, err
 		}
 		v := &view{sure: true, now: s.Now(), mod: mod}
-		s.memory.learn(locks.Holder{Key: k, Owner: string(rec.Owner)}.Reading().Key, rec, mod, at, nil, v)
+		s.cache.learn(locks.Holder{Key: k, Owner: string(rec.Owner)}.Reading().Key, rec, mod, at, nil, v)
 		all = append(all, v)
 	}
 	return all, nil
@@ -180,7 +180,7 @@ func removeBut(t *txnRequest, all rangeRequest, but []byte) {
 
 // putIntents leaves word that a LOCK waits, so that nobody new is let in: no readers if it is for one name, else nobody. It grants nothing:
 // without it that is unfair, and no more.
-func (s *Store) putIntents(ctx context.Context, r *locks.Attempt, names ...*changing) {
+func (s *Store) putIntents(ctx context.Context, r *locks.Attempt, names ...*nameChange) {
 	limit := s.limit(0)
 	base, _, err := s.getFloor(ctx, limit)
 	if err != nil {
@@ -211,7 +211,7 @@ func (s *Store) putIntents(ctx context.Context, r *locks.Attempt, names ...*chan
 	err = s.client.call(ctx, limit, "kv/txn", t, &answer)
 	for i, op := range answer.Responses {
 		if revision := answer.Header.Revision; err == nil && left[i] != nil && op.Txn != nil && op.Txn.Succeeded {
-			s.memory.learn(intentKey(names[i].q.key), left[i], revision, revision, nil, &view{now: s.Now()})
+			s.cache.learn(intentKey(names[i].q.key), left[i], revision, revision, nil, &view{now: s.Now()})
 		}
 	}
 }

@@ -9,11 +9,11 @@
 //	                    └────────────────────────────────────────────────────────────────────────────┘
 //
 // No clock of etcd's is read. A hold has ended for a proxy when it has seen it unchanged for as long as it lasts,
-// by that proxy's own clock (memory): the proxy that granted it removes it then. If that proxy is gone, another one that
+// by that proxy's own clock (cache): the proxy that granted it removes it then. If that proxy is gone, another one that
 // wants the name does, or the lease of etcd that the key is under ends: it is longer, and never renewed (leases).
 //
 // etcd is asked over its JSON gateway, see docs/decisions/0037. Where a mutex is taken while another is held, the order
-// is: locks.Keepalive, memory, that of the chores.
+// is: locks.Keepalive, cache, that of the chores.
 package etcd
 
 import (
@@ -49,7 +49,7 @@ type Store struct {
 	opts   Options
 	client *client
 	host   *locks.Host
-	memory *memory
+	cache  *cache
 	seats  *seats.Book
 	leases leases
 	floor  floor
@@ -81,7 +81,7 @@ func New(o Options) (*Store, error) {
 	}
 	s := &Store{opts: o, client: newClient(&o), chores: chores.New(locks.SinceStart)}
 	remembers := cmp.Or(o.Memory, 100_000)
-	s.memory = newMemory(remembers, s.chores.Drop)
+	s.cache = newCache(remembers, s.chores.Drop)
 	var err error
 	if s.seats, err = seats.NewBook(remembers); err != nil {
 		return nil, err
@@ -134,19 +134,19 @@ func (s *Store) Stats() locks.Stats {
 
 // Holds implements locks.Store.
 func (s *Store) Holds(h locks.Holder) bool {
-	v := s.memory.view(h.Key, s.Now())
+	v := s.cache.view(h.Key, s.Now())
 	return v.held(h.Owner, 0)
 }
 
 // Repeated implements locks.Store.
 func (s *Store) Repeated(h locks.Holder, req string) bool {
-	v := s.memory.view(h.Key, s.Now())
+	v := s.cache.view(h.Key, s.Now())
 	return v.held(h.Owner, 0) && v.hasTag(tagOf(h, req))
 }
 
 // Until implements locks.Store.
 func (s *Store) Until(h locks.Holder, fence int64, ids []string) (until time.Duration, known bool) {
-	v := s.memory.view(h.Key, s.Now())
+	v := s.cache.view(h.Key, s.Now())
 	if !v.held(h.Owner, fence) {
 		return 0, false
 	}

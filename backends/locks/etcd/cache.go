@@ -12,9 +12,9 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks/chores"
 )
 
-// A memory is what this proxy has seen of names that are held. It is a hint, except for the ends of holds: these are
+// A cache is what this proxy has seen of names that are held. It is a hint, except for the ends of holds: these are
 // counted from when a hold was first seen as it is.
-type memory struct {
+type cache struct {
 	mu    sync.Mutex
 	names *simplelru.LRU[locks.Key, *seen]
 	base  atomic.Int64 // of the fences
@@ -38,8 +38,8 @@ type seenHold struct {
 	end, valid time.Duration
 }
 
-// newMemory remembers so many names. It drops the expiry of one that it forgets.
-func newMemory(size int, drop func(*chores.Chore)) *memory {
+// newCache remembers so many names. It drops the expiry of one that it forgets.
+func newCache(size int, drop func(*chores.Chore)) *cache {
 	names, err := simplelru.NewLRU(size, func(_ locks.Key, s *seen) {
 		if s.expiry != nil {
 			drop(s.expiry)
@@ -48,15 +48,15 @@ func newMemory(size int, drop func(*chores.Chore)) *memory {
 	if err != nil {
 		panic(err) // the size is positive
 	}
-	return &memory{names: names}
+	return &cache{names: names}
 }
 
 // view is what is remembered of a name.
-func (m *memory) view(k locks.Key, now time.Duration) *view {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (c *cache) view(k locks.Key, now time.Duration) *view {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	v := &view{now: now}
-	if s, ok := m.names.Get(k); ok {
+	if s, ok := c.names.Get(k); ok {
 		s.show(v)
 	}
 	return v
@@ -72,23 +72,23 @@ func (s *seen) show(v *view) {
 	}
 }
 
-// A writing is a change of this proxy's own: what it wrote, and when it began.
-type writing struct {
+// An ownWrite is a change of this proxy's own: what it wrote, and when it began.
+type ownWrite struct {
 	began time.Duration
 	ids   []string // of the holds whose ends it moved
 }
 
 // learn notes a record, or that there is none, as it was at a revision, and fills in what v shows of it; v may be nil if there is none. w is nil
 // unless this proxy has just written it.
-func (m *memory) learn(k locks.Key, rec *record, mod, at int64, w *writing, v *view) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	at += m.base.Load()
-	old, known := m.names.Peek(k)
+func (c *cache) learn(k locks.Key, rec *record, mod, at int64, w *ownWrite, v *view) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at += c.base.Load()
+	old, known := c.names.Peek(k)
 	newer := !known || at >= old.at
 	if rec == nil {
 		if newer {
-			m.names.Remove(k)
+			c.names.Remove(k)
 		}
 		return
 	}
@@ -114,7 +114,7 @@ func (m *memory) learn(k locks.Key, rec *record, mod, at int64, w *writing, v *v
 		s.here, s.waited = old.here, old.waited
 	}
 	if newer {
-		m.names.Add(k, s)
+		c.names.Add(k, s)
 	}
 	s.show(v)
 }
@@ -130,19 +130,19 @@ func (s *seen) nextEnd(now time.Duration) (next time.Duration) {
 }
 
 // note remembers that a grant was made here.
-func (m *memory) note(k locks.Key, fence int64, waited time.Duration) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if s, ok := m.names.Peek(k); ok && s.rec.fence(s.mod) == fence && s.here != fence {
+func (c *cache) note(k locks.Key, fence int64, waited time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s, ok := c.names.Peek(k); ok && s.rec.fence(s.mod) == fence && s.here != fence {
 		s.here, s.waited = fence, waited
 	}
 }
 
 // made reports whether the grant was made here, and how long that took.
-func (m *memory) made(k locks.Key, fence int64) (waited time.Duration, here bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if s, ok := m.names.Peek(k); ok && s.here == fence {
+func (c *cache) made(k locks.Key, fence int64) (waited time.Duration, here bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s, ok := c.names.Peek(k); ok && s.here == fence {
 		return s.waited, true
 	}
 	return 0, false
