@@ -743,18 +743,6 @@ func TestReinstateInDoubt_LateVote(t *testing.T) {
 	eventually(t, time.Minute, "it has the lock", func() bool { return nodes[0].Do(t, "EXISTS", s.RedisKeys(g.Key).Lock).Int() == 1 })
 }
 
-// TestLateVotes: those that come before it is known what to do with them are not lost.
-func TestLateVotes(t *testing.T) {
-	var l voters.LateVotes
-	var taken []int
-	l.Add(2, vote.Vote{})
-	l.TakeBy(func(i int, _ vote.Vote) { taken = append(taken, i) })
-	l.Add(0, vote.Vote{})
-	if !slices.Equal(taken, []int{2, 0}) {
-		t.Errorf("taken: %v", taken)
-	}
-}
-
 // replyText is a reply with its elements separated by spaces.
 func replyText(v redistest.Value) string {
 	if v.Elems == nil {

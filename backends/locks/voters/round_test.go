@@ -3,6 +3,7 @@ package voters
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,5 +65,17 @@ func TestOptions_Timeouts(t *testing.T) {
 		if got := o.Timeouts(tt.ttl); got != tt.want {
 			t.Errorf("%v, lease %v: %v, want %v", tt.timeout, tt.ttl, got, tt.want)
 		}
+	}
+}
+
+// TestLateVotes: those that come before it is known what to do with them are not lost.
+func TestLateVotes(t *testing.T) {
+	var l LateVotes
+	var taken []int
+	l.Add(2, vote.Vote{})
+	l.TakeBy(func(i int, _ vote.Vote) { taken = append(taken, i) })
+	l.Add(0, vote.Vote{})
+	if !slices.Equal(taken, []int{2, 0}) {
+		t.Errorf("taken: %v", taken)
 	}
 }
