@@ -80,7 +80,7 @@ type onLoop struct {
 	idle   *time.Timer  // calls checkIdle; nil without an idle timeout
 	readAt atomic.Int64 // when something came last, in ns after since; only with an idle timeout
 
-	first func() bool // what a goroutine does that takes over, before it reads; it is false at the end of the session; may be nil
+	onTakeOver func() bool // what a goroutine does before it reads that takes over; false: the session is at its end. nil: nothing
 }
 
 // joinLoop makes a loop the session's reader. It is false if a goroutine must be.
@@ -167,7 +167,7 @@ func (s *session) turn(hungUp bool) (stay, more bool) {
 		}
 		n, filled, err := s.nc.ReadNow(into)
 		if err != nil {
-			s.first = noMoreInput
+			s.onTakeOver = noMoreInput
 			return false, false
 		}
 		if n == 0 {
@@ -179,13 +179,13 @@ func (s *session) turn(hungUp bool) (stay, more bool) {
 			s.wasBusy = false
 		}
 		if !s.handle(n, working) {
-			if s.first == nil {
-				s.first = noMoreInput
+			if s.onTakeOver == nil {
+				s.onTakeOver = noMoreInput
 			}
 			return false, false
 		}
 		if wait := s.loop.flushes.TakeCongested(); wait != nil {
-			s.first = func() bool { wait(); return true }
+			s.onTakeOver = func() bool { wait(); return true }
 			return false, false
 		}
 		if !filled && !hungUp { // what comes behind the end is an error: it is read for
@@ -232,7 +232,7 @@ func (s *session) checkIdle() {
 	case left > 0:
 		s.idle.Reset(left)
 	case s.reader.CompareAndSwap(byLoop, byGoroutine):
-		s.first = s.mayBeIdle
+		s.onTakeOver = s.mayBeIdle
 		s.srv.sessions.Go(s.readOn)
 	default:
 		s.idle.Reset(s.srv.opt.IdleTimeout)
@@ -253,9 +253,9 @@ func (s *session) busy() bool {
 // readOn is the reader's goroutine: it reads until the loop does again, or the session has ended.
 func (s *session) readOn() {
 	on := true
-	if s.first != nil {
-		on = s.first()
-		s.first = nil
+	if s.onTakeOver != nil {
+		on = s.onTakeOver()
+		s.onTakeOver = nil
 	}
 	for ; on; on = s.read() {
 		if s.rejoinLoop() {

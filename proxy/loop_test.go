@@ -231,7 +231,7 @@ func TestLoop_ReplyAsTheIdleTimeoutEnds(t *testing.T) {
 			if on != want {
 				t.Errorf("says %v, busy %v: it goes on: %v", says, busy, on)
 			}
-			s.first = func() bool { return on }
+			s.onTakeOver = func() bool { return on }
 			h.sessions.Go(s.readOn)
 		}
 		g.send(t, "SILENCE\r\n")

@@ -83,7 +83,7 @@ func (s *session) onlyIdle(err error, busy func() bool) bool {
 
 // handleRequests runs the requests that have arrived in whole, up to the first that may
 // have to wait: with that the worker becomes the owner. It is false at the end of the
-// session, and on a loop where it would have to wait: then first is set.
+// session, and on a loop where it would have to wait: then onTakeOver is set.
 func (s *session) handleRequests() bool {
 	s.cmds.Gather(s.gather)
 	req, waits, on := s.tryRequests()
@@ -107,7 +107,7 @@ func (s *session) tryRequests() (req request.Request, waits, on bool) {
 		req, ok, err := s.requests.Next()
 		switch {
 		case err != nil && s.gather != nil:
-			s.first = s.handleRequests
+			s.onTakeOver = s.handleRequests
 			return req, false, false
 		case err != nil:
 			s.cmds.Refuse("ERR " + err.Error())
