@@ -206,15 +206,7 @@ func (c *Conn) send(p []byte, all pending, each []Sink, how sending) error {
 		defer c.mu.Unlock()
 		return c.err
 	}
-	if all.n > 0 {
-		if c.sends++; c.shared && c.sends%timedSends == 0 {
-			all.sentAt = monotonicNow()
-		}
-		c.sent = append(c.sent, all)
-	}
-	for _, s := range each {
-		c.sent = append(c.sent, pending{to: s, n: 1})
-	}
+	c.expectLocked(all, each)
 	if c.err != nil { // the reader will call Fail
 		c.mu.Unlock()
 		return nil
@@ -223,16 +215,7 @@ func (c *Conn) send(p []byte, all pending, each []Sink, how sending) error {
 		c.flushing = true
 		c.traffic.Wrote(len(p))
 		c.mu.Unlock()
-		if how.gather != nil {
-			if c.writeNow(p, false) {
-				c.flushNow()
-			}
-			return nil
-		}
-		if err := c.write(p); err != nil {
-			c.end(err)
-		}
-		c.flush()
+		c.sendDirect(p, how)
 		return nil
 	}
 	c.queue = append(c.queue, p...)
@@ -255,6 +238,33 @@ func (c *Conn) send(p []byte, all pending, each []Sink, how sending) error {
 		c.flush()
 	}
 	return nil
+}
+
+// expectLocked notes who gets the next replies.
+func (c *Conn) expectLocked(all pending, each []Sink) {
+	if all.n > 0 {
+		if c.sends++; c.shared && c.sends%timedSends == 0 {
+			all.sentAt = monotonicNow()
+		}
+		c.sent = append(c.sent, all)
+	}
+	for _, s := range each {
+		c.sent = append(c.sent, pending{to: s, n: 1})
+	}
+}
+
+// sendDirect writes p past the queue, which is empty, and then what has been queued meanwhile. The caller has set flushing.
+func (c *Conn) sendDirect(p []byte, how sending) {
+	if how.gather != nil {
+		if c.writeNow(p, false) {
+			c.flushNow()
+		}
+		return
+	}
+	if err := c.write(p); err != nil {
+		c.end(err)
+	}
+	c.flush()
 }
 
 // flushLater is flush, but lets senders that are ready to run queue their commands first, so that
