@@ -67,7 +67,7 @@ func TestWait_LateAnswer(t *testing.T) {
 func TestWait_EndsAtTheDeadline(t *testing.T) {
 	onEach(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		lock(t, s, locks.LockRequest{Owner: "alice"})
-		ask := locks.LockRequest{Key: job, TTL: time.Second, Wait: 100 * time.Millisecond}
+		ask := locks.LockRequest{Key: job, TTL: time.Second, Wait: 2 * time.Second} // long enough for an answer of a busy store
 		first, second := wait(t, s, ask), wait(t, s, ask)
 		for _, c := range []<-chan result{first, second} {
 			r := <-c
