@@ -84,7 +84,7 @@ func (e *explanation) holderLine() string {
 		return fmt.Sprintf("%s is held%s by %s, fence %d, for %s; %d nodes agree", name, holds, e.owner(h.Owner), h.Fence, span(h.Held), h.Votes)
 	case len(e.Readers) > 0:
 		return name + " is shared by " + e.readersLine()
-	case slices.ContainsFunc(e.Nodes, func(n locks.NodeView) bool { return n.Owner != "" }):
+	case slices.ContainsFunc(e.Nodes, func(n locks.NodeView) bool { return n.Owner != "" || n.Readers > 0 }):
 		return name + " is not held: some nodes name an owner, but no majority does"
 	}
 	return name + " is free"

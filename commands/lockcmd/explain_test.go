@@ -88,6 +88,8 @@ func TestExplain(t *testing.T) {
 		{"read", explanation{Inspection: locks.Inspection{Nodes: read, Need: 2, Readers: readers, Holding: locks.Holding{Key: locks.Key{Name: "job"}, Readers: 2, Remaining: 9 * time.Second}}},
 			"job is shared by r1 for 9s at most; r2 for 900ms at most|3 of 3 nodes vote, 2 must agree:|  n1: shared by 2 owners|  n2: shared by 1 owner|  n3: free|" +
 				"next: others may read it or take a permit that is left, unless a writer waits; free for a writer in at most 9s, unless a lease is renewed"},
+		{"read on too few nodes", explanation{Inspection: locks.Inspection{Nodes: read, Need: 2, Holding: locks.Holding{Key: locks.Key{Name: "job"}}}},
+			"job is not held: some nodes name an owner, but no majority does|  n1: shared by 2 owners"},
 		{"waited for by a reader", explanation{Inspection: locks.Inspection{Nodes: held, Need: 2, Held: true, Holding: has}, waiters: []locks.Waiter{{Owner: "you", Waiting: time.Second, Left: 2 * time.Second, Shared: true}}},
 			"1 waits for it at this proxy; who waits at others is not known here:|  1. you, to read, for 1s, gives up in 2s"},
 		{"waited for by who wants a permit", explanation{Inspection: locks.Inspection{Nodes: read, Need: 2, Readers: readers}, waiters: []locks.Waiter{

@@ -21,6 +21,13 @@ var Reading = []Mutant{
 		Edits:   []Edit{{"scripts/prologue.lua", "if last[i] ~= owner and e > now then", "if i == 1 and last[i] ~= owner and e > now then"}},
 	},
 	{
+		Name:   "readers-of-silent-nodes",
+		Breaks: "FORCE says that nobody has a name only if no reader can have a majority: whoever the silent nodes have let in reads on",
+		Rare:   true,
+		Units:  sharedTests,
+		Edits:  []Edit{{"backends/locks/quorum/shared.go", "case whole && len(each)+silent >= s.set.Quorum:", "case whole && silent < 0:"}},
+	},
+	{
 		Name:   "its-own-reading-counts",
 		Breaks: "who is the only reader may write: its own reading is in nobody's way",
 		Rare:   true,
@@ -286,7 +293,7 @@ var Reading = []Mutant{
 		Rare:   true,
 		Units:  sharedTests,
 		Edits: []Edit{
-			{"backends/locks/quorum/shared.go", "if len(each) >= s.set.Quorum {", "if len(each) >= 1 {"},
+			{"backends/locks/quorum/shared.go", "case len(each) >= s.set.Quorum:", "case len(each) >= 1:"},
 			{"backends/locks/quorum/shared.go", "each[len(each)-s.set.Quorum]", "each[max(0, len(each)-s.set.Quorum)]"},
 		},
 	},
@@ -316,7 +323,7 @@ var Reading = []Mutant{
 		Breaks: "FORCE takes a name from its readers if nobody has it alone",
 		Rare:   true,
 		Units:  sharedTests,
-		Edits:  []Edit{{"backends/locks/quorum/force.go", "	for range forceTries {\n		readers, err", "	for range 0 {\n		readers, err"}},
+		Edits:  []Edit{{"backends/locks/quorum/force.go", "\tfor range forceTries {\n\t\treaders, doubt, err", "\tfor range 0 {\n\t\treaders, doubt, err"}},
 	},
 	{
 		Name:   "force-of-readers-takes-a-writer",

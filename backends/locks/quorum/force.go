@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -34,9 +35,9 @@ func (s *Store) Force(ctx context.Context, k locks.Key, fence int64) (was locks.
 	}
 	fence = max(fence, 0) // from OfReaders
 	for range forceTries {
-		readers, err := s.readersOf(ctx, k)
+		readers, doubt, err := s.readersOf(ctx, k)
 		if err != nil || len(readers) == 0 {
-			return was, held, err
+			return was, held, cmp.Or(err, doubt)
 		}
 		was.Readers = max(was.Readers, len(readers))
 		last, taken, later, err := locks.ForceEach(k, readers, func(reading locks.Key) (locks.Holding, bool, error) {

@@ -29,10 +29,15 @@ func (s *Store) Inspect(ctx context.Context, k locks.Key) (locks.Inspection, err
 	if in.Holding, who = s.holding(votes, k); who == tally.MaybeHeld || who == tally.BeingGranted {
 		err = s.set.QuorumError("LOCKCTL", k.Name, votes)
 	}
-	if in.Holding.Readers > 0 && err == nil {
-		in.Readers, err = s.readersOf(ctx, k)
+	in.Held = who == tally.HeldByOne
+	if err == nil && (in.Holding.Readers > 0 || tally.MaybeRead(votes, s.set.Quorum)) {
+		var doubt error
+		if in.Readers, doubt, err = s.readersOf(ctx, k); err == nil && !in.Held {
+			err = doubt
+		}
+		in.Holding.Readers = max(in.Holding.Readers, len(in.Readers))
 	}
-	if in.Held = who == tally.HeldByOne; in.Held {
+	if in.Held {
 		in.Each = tally.EachHold(votes, func(v *vote.Vote) bool { return v.Kind == vote.Yes && v.Owner == in.Holding.Owner })
 	}
 	return in, err

@@ -75,16 +75,20 @@ func (s *Store) eachHeld(ctx context.Context, names []locks.Key, do func(int, lo
 }
 
 // listed is who has a name by the votes of a read, or by those of another read if they do not decide it. An owner
-// that may have the name is listed with the votes it has, fewer than a quorum: a name that is held must not be
-// missing. Owner is empty if nobody has the name.
+// that may have the name is listed with the votes it has, fewer than a quorum, and so are those who may read it: a name
+// that is held must not be missing. Owner is empty if nobody has the name.
 func (s *Store) listed(ctx context.Context, votes []vote.Vote, at locks.Key) (locks.Holding, error) {
 	h, who := s.holding(votes, at)
-	if who == tally.MaybeHeld || who == tally.BeingGranted {
-		votes, err := s.readStable(ctx, locks.Holder{Key: at})
-		if err != nil {
+	if who == tally.MaybeHeld || who == tally.BeingGranted || tally.MaybeRead(votes, s.set.Quorum) {
+		var err error
+		if votes, err = s.readStable(ctx, locks.Holder{Key: at}); err != nil {
 			return locks.Holding{}, err
 		}
-		h, _ = s.holding(votes, at)
+		h, who = s.holding(votes, at)
+	}
+	if who == tally.HeldByNobody && tally.MaybeRead(votes, s.set.Quorum) {
+		h.Readers = tally.Qth(votes, 1, tally.IsRead, func(v *vote.Vote) int { return v.Read.Readers })
+		h.Remaining = tally.Qth(votes, 1, tally.IsRead, func(v *vote.Vote) time.Duration { return v.Read.ReaderRest })
 	}
 	return h, nil
 }

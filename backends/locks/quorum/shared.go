@@ -37,36 +37,41 @@ func (s *Store) DropIntent(h locks.Holder) {
 	})
 }
 
-// readersOf are the owners that a quorum says read a name.
-func (s *Store) readersOf(ctx context.Context, k locks.Key) ([]locks.ReadBy, error) {
+// readersOf are the owners that a quorum says read a name. doubt is not nil if there may be others: fewer nodes name them, and those
+// that do not vote may as well.
+func (s *Store) readersOf(ctx context.Context, k locks.Key) (all []locks.ReadBy, doubt, err error) {
 	limits := s.set.Opts.Timeouts(s.set.Opts.MaxTTL)
 	round := s.set.Ask(voters.AskRead, voters.ScriptCall{
 		Args:  s.set.Command(scripts.Readers, s.set.RedisKeys(k), strconv.Itoa(locks.MaxReaders)),
 		Parse: vote.ParseReaders, Expires: s.Now() + limits.Quorum,
 	}, voters.WaitForAll)
-	err := round.Wait(ctx, limits)
+	err = round.Wait(ctx, limits)
 	votes := s.set.CloseAnswered(round, true, err)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if !s.set.Agree(votes) {
-		return nil, s.set.QuorumError("LOCKCTL", k.Name, votes)
+		return nil, nil, s.set.QuorumError("LOCKCTL", k.Name, votes)
 	}
-	rests := map[string][]time.Duration{}
+	rests, whole := map[string][]time.Duration{}, true
 	for _, v := range votes {
+		whole = whole && len(v.ReadBy) < locks.MaxReaders // else those that it leaves out may be named by others
 		for owner, rest := range v.ReadBy {
 			rests[owner] = append(rests[owner], rest)
 		}
 	}
-	var all []locks.ReadBy
+	silent := len(votes) - vote.CountKind(votes, vote.Yes)
 	for owner, each := range rests {
-		if len(each) >= s.set.Quorum {
+		switch {
+		case len(each) >= s.set.Quorum:
 			slices.Sort(each)
 			all = append(all, locks.ReadBy{Owner: owner, Remaining: each[len(each)-s.set.Quorum]})
+		case whole && len(each)+silent >= s.set.Quorum:
+			doubt = s.set.QuorumError("LOCKCTL", k.Name, votes)
 		}
 	}
 	slices.SortFunc(all, func(a, b locks.ReadBy) int {
 		return cmp.Or(cmp.Compare(b.Remaining, a.Remaining), cmp.Compare(a.Owner, b.Owner))
 	})
-	return all, nil
+	return all, doubt, nil
 }

@@ -229,6 +229,53 @@ func TestShared_Inspect(t *testing.T) {
 	eventually(t, patient, "nobody reads it", func() bool { in := inspect(t, p[1], "job"); return len(in.Readers) == 0 && in.Holding.Readers == 0 })
 }
 
+// TestShared_SilentNodesMayDecide: two nodes have a reader's lock, and one of those that do not answer may have it too. Nobody is told that
+// the name is free; a reader that a quorum knows is taken away by FORCE, which then says that there may be another.
+func TestShared_SilentNodesMayDecide(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartNodes(t, 5)
+	s := rivals(t, 1, nodes)[0]
+	mustLock(t, s, readsAs("bob", 50*time.Second))
+	for _, n := range nodes[3:] {
+		n.Pause()
+	}
+	c := conns(t, nodes[:3])
+	eventually(t, patient, "the three have it", func() bool {
+		return !slices.ContainsFunc(c, func(c *redistest.Conn) bool { return c.Do(t, "ZCARD", setOf(s, "job")).Int() != 1 })
+	})
+	c[0].Do(t, "ZADD", setOf(s, "job"), inMillis(50*time.Second), "alice")
+	noQuorum := func(err error) bool { return errors.As(err, new(*locks.QuorumError)) }
+	if in, err := s.Inspect(t.Context(), locks.Key{Name: "job"}); !noQuorum(err) || len(in.Readers) != 1 || in.Readers[0].Owner != "bob" {
+		t.Errorf("inspected: %+v, %v", in, err)
+	}
+	if was, held, err := s.Force(t.Context(), locks.Key{Name: "job"}); !noQuorum(err) || !held || was.Owner != "bob" {
+		t.Errorf("forced: %+v, %v, %v", was, held, err)
+	}
+	for range 2 {
+		if in, err := s.Inspect(t.Context(), locks.Key{Name: "job"}); !noQuorum(err) || len(in.Readers) != 0 {
+			t.Errorf("inspected without bob: %+v, %v", in, err)
+		}
+		if was, held, err := s.Force(t.Context(), locks.Key{Name: "job"}); !noQuorum(err) || held {
+			t.Errorf("forced without bob: %+v, %v, %v", was, held, err)
+		}
+	}
+	if l, err := s.List(t.Context(), locks.ListRequest{Count: 1000}); err != nil || len(l.Held) > 1 {
+		t.Errorf("listed: %+v, %v", l, err)
+	}
+	if got := listAll(t, s, "", 0); !slices.Equal(got, []string{"job"}) {
+		t.Errorf("listed %v", got)
+	}
+	lock(t, s, "other", "carol", 50*time.Second)
+	c[0].Do(t, "ZADD", setOf(s, "other"), inMillis(50*time.Second), "carol")
+	if in := inspect(t, s, "other"); !in.Held || in.Holding.Owner != "carol" {
+		t.Errorf("whether its writer reads it too is not known: %+v", in)
+	}
+	c[0].Do(t, "DEL", setOf(s, "job"))
+	if in := inspect(t, s, "job"); in.Held || len(in.Readers) != 0 {
+		t.Errorf("what none of three nodes has: %+v", in)
+	}
+}
+
 // TestShared_OnlyReadsAmongMany: so it is told beside more readers than are listed.
 func TestShared_OnlyReadsAmongMany(t *testing.T) {
 	t.Parallel()

@@ -42,6 +42,17 @@ func OwnerBy(votes []vote.Vote, q int) (owner string, n int, fence int64, who Ow
 // IsRead reports whether a node says that somebody reads the name.
 func IsRead(v *vote.Vote) bool { return v.Kind == vote.Yes && v.Read.Readers > 0 }
 
+// MaybeRead reports whether the nodes that do not vote may have what decides whether somebody reads the name.
+func MaybeRead(votes []vote.Vote, q int) bool {
+	n := 0
+	for i := range votes {
+		if IsRead(&votes[i]) {
+			n++
+		}
+	}
+	return n > 0 && n < q && n+len(votes)-vote.CountKind(votes, vote.Yes) >= q
+}
+
 // AgreeOnReaders reports whether a quorum says that somebody reads the name, or that nobody does.
 func AgreeOnReaders(votes []vote.Vote, q int) bool {
 	_, n := Most(votes, func(v *vote.Vote) (bool, bool) { return IsRead(v), v.Kind == vote.Yes })
