@@ -440,3 +440,24 @@ func TestReq_UnlockOfAnEarlierGrant(t *testing.T) {
 		t.Errorf("%+v, %v, want the second grant, %+v", r, err, second)
 	}
 }
+
+// TestReq_UnlockAllOfTwoProxies: an UNLOCK of all holds, under the id of a LOCK or one of its own, gives back those that other proxies granted
+// as well. Sent again it is answered the same.
+func TestReq_UnlockAllOfTwoProxies(t *testing.T) {
+	t.Parallel()
+	for _, req := range []string{"x", "another"} {
+		t.Run(req, func(t *testing.T) {
+			t.Parallel()
+			p, c, _ := proxies(t, 2)
+			request(t, p[0], "alice", "x")
+			lock(t, p[1], "job", "alice", 20*time.Second)
+			for i := range 3 {
+				left, err := p[i%2].Unlock(t.Context(), locks.UnlockRequest{Key: locks.Key{Name: "job"}, Owner: "alice", All: true, Req: req})
+				if err != nil || left != 0 {
+					t.Errorf("UNLOCK, time %d: %d, %v", i+1, left, err)
+				}
+			}
+			nothingLeft(t, p[0], c)
+		})
+	}
+}

@@ -22,7 +22,9 @@ func (s *Store) Release(ctx context.Context, r locks.UnlockRequest) (holdsLeft i
 	}
 	defer s.set.ReleaseSlot()
 	h := locks.Holder{Key: r.Key, Owner: r.Owner}
-	if r.Req != "" && !s.grants.hasRequest(h, tagOf(&r)) { // what it gives back may be decided already
+	// What an UNLOCK with an id gives back may be decided already. With All it is decided in one step, so holds granted through other
+	// proxies have to be known before: the answer to a second step would be that this UNLOCK was done.
+	if r.Req != "" && (r.All || !s.grants.hasRequest(h, tagOf(&r))) {
 		return s.unlockAfterRead(ctx, h, r)
 	}
 	g, holds, left, ok := s.popHolds(h, r)
