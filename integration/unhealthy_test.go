@@ -131,6 +131,16 @@ func TestKeyspaceNotifications(t *testing.T) {
 	}
 }
 
+// openAfter returns a client that has sent commands, separated by commas, and has their answers.
+func openAfter(t *testing.T, addr, commands string) *redistest.Conn {
+	t.Helper()
+	c := redistest.Open(t, addr)
+	for command := range strings.SplitSeq(commands, ", ") {
+		c.Do(t, strings.Fields(command)...)
+	}
+	return c
+}
+
 // A restart of the upstream ends the clients whose state it had, and no others.
 func TestUpstreamRestart_EndsStatefulClientsOnly(t *testing.T) {
 	t.Parallel()
@@ -141,11 +151,13 @@ func TestUpstreamRestart_EndsStatefulClientsOnly(t *testing.T) {
 		c.Do(t, strings.Fields(command)...)
 		stateless[command] = c
 	}
+	for _, commands := range []string{"MULTI, GET a, EXEC", "MULTI, GET a, DISCARD", "MULTI, GET, EXEC", "WATCH a, MULTI, GET a, EXEC"} {
+		stateless[commands] = openAfter(t, w.via, commands)
+	}
 	stateful := map[string]*redistest.Conn{}
-	for _, command := range []string{"MULTI", "WATCH a", "SUBSCRIBE c", "MONITOR", "CLIENT TRACKING on", "CLIENT NO-EVICT on"} {
-		c := redistest.Open(t, w.via)
-		c.Do(t, strings.Fields(command)...)
-		stateful[command] = c
+	for _, commands := range []string{"MULTI", "WATCH a", "SUBSCRIBE c", "MONITOR", "CLIENT TRACKING on", "CLIENT NO-EVICT on",
+		"MULTI, EXEC, MULTI", "MULTI, EXEC, WATCH a", "MULTI, SELECT 1, EXEC"} {
+		stateful[commands] = openAfter(t, w.via, commands)
 	}
 	waiting := redistest.Open(t, w.via)
 	waiting.Send(t, lines("BLPOP none 0"))

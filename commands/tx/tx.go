@@ -5,7 +5,7 @@
 // when no reply is pending any more ([State.Resolve]): MULTI and EXEC may be refused, and what
 // was queued takes effect only if it was executed. What that is, AuthChanges and the like say.
 //
-// A [State] belongs to one goroutine at a time, but for the observers that it returns: those
+// A [State] belongs to one goroutine at a time, but for Over and the observers that it returns: those
 // may be called on any. It starts no goroutine.
 package tx
 
@@ -28,9 +28,11 @@ type State struct {
 	// that is not resolved.
 	Selects bool
 
-	mu        sync.Mutex
-	confirmed bool    // In, as far as what was answered says
-	after     Changes // what executed transactions have changed
+	mu         sync.Mutex
+	connection int     // counts Forget: an answer that comes on an earlier connection says nothing
+	unanswered int     // how many MULTI, EXEC and DISCARD
+	confirmed  bool    // In, as far as what was answered says
+	after      Changes // what executed transactions have changed
 }
 
 // A Queue is what has been sent inside a MULTI.
@@ -49,11 +51,31 @@ type rewrite struct {
 // Begin notes that a MULTI was sent, and returns the observer of its answer.
 func (t *State) Begin() func(answer []byte) {
 	t.In, t.Unsure = true, true
+	return t.observer(func(begin []byte) { t.confirmed = t.confirmed || begin[0] == '+' })
+}
+
+// observer notes that something was sent, and returns the observer of its answer, which take runs with mu held.
+func (t *State) observer(take func(begin []byte)) func(answer []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.unanswered++
+	on := t.connection
 	return func(begin []byte) {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		t.confirmed = t.confirmed || begin[0] == '+'
+		if t.connection == on {
+			t.unanswered--
+			take(begin)
+		}
 	}
+}
+
+// Over reports whether everything sent has been answered, and the connection has no state by it: no transaction, no
+// WATCH, and nothing that one has changed. It is safe for concurrent use.
+func (t *State) Over() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.unanswered == 0 && !t.confirmed && !t.after.Watches && !t.after.PinnedForLife
 }
 
 // aborts are the errors of an EXEC after which there is no transaction any more: that
@@ -67,9 +89,7 @@ func (t *State) End(watching bool) func(answer []byte) {
 	queued := t.queue.changes
 	t.In, t.Unsure = false, true
 	t.queue = Queue{}
-	return func(begin []byte) {
-		t.mu.Lock()
-		defer t.mu.Unlock()
+	return t.observer(func(begin []byte) {
 		if begin[0] == '*' { // EXEC, executed
 			t.after.add(queued)
 		}
@@ -78,7 +98,7 @@ func (t *State) End(watching bool) func(answer []byte) {
 		} else {
 			t.after.Watches = t.after.Watches || watching
 		}
-	}
+	})
 }
 
 // Resolve is called when everything sent has been answered. It returns what has changed.
@@ -108,6 +128,7 @@ func (t *State) Forget() {
 	defer t.mu.Unlock()
 	t.In, t.Unsure, t.confirmed, t.after = false, false, false, Changes{}
 	t.queue, t.Selects = Queue{}, false
+	t.connection, t.unanswered = t.connection+1, 0
 }
 
 // Add notes that a command was sent that will be queued, and what it changes when it is executed.

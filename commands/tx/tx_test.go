@@ -46,6 +46,9 @@ func TestState(t *testing.T) {
 			if tt.end != "" {
 				ended([]byte(tt.end + "\r\n"))
 			}
+			if over := !tt.in && !tt.watch; s.Over() != over {
+				t.Errorf("all is answered: over %v", s.Over())
+			}
 			c := s.Resolve()
 			if s.In != tt.in || s.Unsure || (c.DB != nil) != tt.db || c.Watches != tt.watch {
 				t.Errorf("in %v, unsure %v, changed %+v", s.In, s.Unsure, c)
@@ -88,5 +91,29 @@ func TestState_Queue(t *testing.T) {
 	s.End(false)(resp.AppendElements(nil, '*', [][]byte{[]byte("+a\r\n"), []byte("+b\r\n")}))
 	if c := s.Resolve(); s.In || c.DB == nil || *c.DB != db || !c.PinnedForLife {
 		t.Errorf("executed: in %v, changed %+v", s.In, c)
+	}
+}
+
+// TestState_Over: a transaction is over when all is answered, unless what it has changed stays on the connection.
+func TestState_Over(t *testing.T) {
+	var s State
+	begun := s.Begin()
+	ended := s.End(false)
+	if begun([]byte("+OK\r\n")); s.Over() {
+		t.Error("it is over before EXEC is answered")
+	}
+	begun = s.Begin()
+	if ended([]byte("*0\r\n")); s.Over() {
+		t.Error("it is over though another MULTI was sent")
+	}
+	begun([]byte("+OK\r\n"))
+	s.Add(Changes{PinnedForLife: true})
+	if s.End(false)([]byte("*1\r\n+OK\r\n")); s.Over() {
+		t.Error("it is over though it has changed the connection")
+	}
+	begun = s.Begin()
+	s.Forget()
+	if begun([]byte("+OK\r\n")); !s.Over() {
+		t.Error("an answer on the connection before counts")
 	}
 }
