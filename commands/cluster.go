@@ -176,7 +176,7 @@ func (s *Session) clientInCluster(ctx context.Context, q request) bool {
 		return false
 	case resp.Is(sub, "CACHING"):
 		s.askTracked(ctx, q.raw, (*cluster.Router).CacheNext)
-	case resp.Is(sub, "TRACKINGINFO"):
+	case resp.Is(sub, "TRACKINGINFO") || resp.Is(sub, "GETREDIR"):
 		s.askTracked(ctx, q.raw, (*cluster.Router).AskFirst)
 	default:
 		return false

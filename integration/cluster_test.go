@@ -225,3 +225,32 @@ func TestClusterTracking(t *testing.T) {
 		t.Error(v)
 	}
 }
+
+// TestClusterTracking_Broadcast: a client that has read nothing hears of all keys with its prefixes, which add up, from
+// all nodes.
+func TestClusterTracking_Broadcast(t *testing.T) {
+	t.Parallel()
+	_, p := startClustered(t, 3, 0)
+	a, b := redistest.Open3(t, p.Addr()), redistest.Open(t, p.Addr())
+	for i, step := range []struct{ command, want string }{
+		{"CLIENT TRACKING ON BCAST PREFIX a:", "+OK"},
+		{"CLIENT GETREDIR", ":0"},
+		{"CLIENT TRACKING ON BCAST PREFIX a:x", "-ERR Prefix"},
+		{"CLIENT TRACKING ON", "-ERR You can't switch BCAST"},
+		{"CLIENT TRACKING ON BCAST PREFIX b:", "+OK"},
+	} {
+		v := a.Do(t, strings.Fields(step.command)...)
+		for v.Kind == '>' { // what is tracked has begun anew
+			v = a.Read(t)
+		}
+		if !strings.HasPrefix(v.String(), step.want) {
+			t.Errorf("step %d: %s answered %v", i, step.command, v)
+		}
+	}
+	for _, key := range []string{"a:one", "b:one", "a:two", "b:two", "a:three", "b:three", "a:four", "b:four", "a:five", "b:five"} {
+		b.Do(t, "SET", key, "1")
+		if v := a.Read(t); v.String() != fmt.Sprintf(`>[$"invalidate" *[$"%s"]]`, key) {
+			t.Errorf("heard %v of a change to %s", v, key)
+		}
+	}
+}

@@ -23,8 +23,8 @@ type Router struct {
 	batches []batch
 	keyArgs []int // scratch: where the keys of the command are that was routed last
 
-	// tracking is the client's CLIENT TRACKING: then conns are the client's own. nil: off.
-	tracking     []byte
+	// tracking is the client's CLIENT TRACKING, of several the prefixes add up: then conns are the client's own. nil: off.
+	tracking     [][]byte
 	trackedConns map[*upstream.Conn]*relay.TrackedConn // who owns these
 	caching      []byte                                // CLIENT CACHING about the next command; may be nil
 }

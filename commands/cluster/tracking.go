@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -20,12 +21,12 @@ var (
 )
 
 // SetTracking does command, a CLIENT TRACKING with these arguments: from then on the client has
-// connections of its own to every node that it uses, on which its reads are tracked and from which
-// it gets invalidations; or shared ones again. Nothing may be under way. The error says why it is
+// connections of its own to every node that it uses, with BCAST to all masters, on which its reads are
+// tracked and from which it gets invalidations; or shared ones again. Nothing may be under way. The error says why it is
 // refused; the first master decides that, too. closeOwn closes the connection on which the client
 // may be watching keys, which is tracked as before.
 func (rt *Router) SetTracking(ctx context.Context, as relay.Sender, command []byte, args [][]byte, watching bool, closeOwn func()) error {
-	if slices.ContainsFunc(args[min(3, len(args)):], func(a []byte) bool { return resp.Is(a, "REDIRECT") }) {
+	if hasOption(args, "REDIRECT") {
 		return errRedirect
 	}
 	off := len(args) == 3 && resp.Is(args[2], "OFF")
@@ -38,7 +39,12 @@ func (rt *Router) SetTracking(ctx context.Context, as relay.Sender, command []by
 	case watching && !off:
 		return errWatched
 	}
-	first, err := rt.openTracked(ctx, as, command)
+	bcast := hasOption(args, "BCAST")
+	tracking, err := rt.addTracking(ctx, as, command, bcast)
+	if err != nil {
+		return err
+	}
+	first, err := rt.openTracked(ctx, as, tracking)
 	if err != nil {
 		return err
 	}
@@ -49,16 +55,51 @@ func (rt *Router) SetTracking(ctx context.Context, as relay.Sender, command []by
 	rt.Invalidate(as.ID.Proto)
 	rt.untrack()
 	closeOwn()
-	rt.tracking = command
+	rt.tracking = tracking
 	rt.keep(rt.view.FirstMaster(), as.Class, first)
+	if bcast { // it is told of keys that it has not read, too
+		if err = rt.ConnectNodes(ctx, as, rt.view.Masters()...); err != nil {
+			rt.untrack()
+		}
+	}
+	return err
+}
+
+// hasOption reports whether a CLIENT TRACKING has an option.
+func hasOption(args [][]byte, option string) bool {
+	return slices.ContainsFunc(args[min(3, len(args)):], func(a []byte) bool { return resp.Is(a, option) })
+}
+
+// addTracking returns what is tracked when command is done as well. A client whose reads are tracked already may not
+// change the mode, which the first master knows.
+func (rt *Router) addTracking(ctx context.Context, as relay.Sender, command []byte, bcast bool) ([][]byte, error) {
+	if !rt.Tracks() {
+		return [][]byte{command}, nil
+	}
+	reply, err := rt.AskFirst(ctx, as, command)
+	if err == nil {
+		err = refusal(reply)
+	}
+	if err != nil || !bcast {
+		return [][]byte{command}, err
+	}
+	before := slices.DeleteFunc(slices.Clone(rt.tracking), func(c []byte) bool { return bytes.Equal(c, command) })
+	return append(before, command), nil
+}
+
+// refusal is the error that a reply is; nil: it is none.
+func refusal(reply []byte) error {
+	if _, refused := resp.Error(reply); refused {
+		return &upstream.RefusedError{Reply: reply}
+	}
 	return nil
 }
 
-// openTracked opens a connection to the first master that is tracked as command says.
-func (rt *Router) openTracked(ctx context.Context, as relay.Sender, command []byte) (*upstream.Conn, error) {
+// openTracked opens a connection to the first master that is tracked as commands say.
+func (rt *Router) openTracked(ctx context.Context, as relay.Sender, commands [][]byte) (*upstream.Conn, error) {
 	before := rt.tracking
 	defer func() { rt.tracking = before }()
-	rt.tracking = command
+	rt.tracking = commands
 	return rt.open(ctx, as, rt.view.FirstMaster())
 }
 
@@ -126,14 +167,14 @@ func (rt *Router) open(ctx context.Context, as relay.Sender, pool *upstream.Pool
 // BeginTracking has a connection tracked, if the client's are. One that refuses is of no
 // use.
 func (rt *Router) BeginTracking(ctx context.Context, c *upstream.Conn) error {
-	if rt.tracking == nil {
-		return nil
-	}
-	reply, err := rt.replies.Ask(ctx, c, rt.tracking)
-	if err == nil {
-		if _, refused := resp.Error(reply); refused {
-			err = &upstream.RefusedError{Reply: reply}
+	for _, command := range rt.tracking {
+		reply, err := rt.replies.Ask(ctx, c, command)
+		if err == nil {
+			err = refusal(reply)
+		}
+		if err != nil {
+			return err
 		}
 	}
-	return err
+	return nil
 }
