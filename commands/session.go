@@ -182,7 +182,7 @@ func (s *Session) Flush() bool {
 }
 
 // Wait is for a client from which nothing more is read. It returns when the client
-// has all replies of the upstream, or ctx ends. If the client has left it
+// has all replies of the upstream, or ctx ends. If the client has left, or leaves, it
 // does not wait for a command that blocks upstream, unless that was sent a moment ago
 // and may not have to block.
 func (s *Session) Wait(ctx context.Context) {
@@ -195,10 +195,16 @@ func (s *Session) Wait(ctx context.Context) {
 	case s.pass.isReplica: // a replica that has left is to count as gone
 	case s.mode == onPassthrough:
 		s.await(ctx, s.replies.Answered(), replyGrace)
-	case !s.blocking || s.clientCtx.Err() == nil:
+	case !s.blocking:
 		s.replies.WaitIdle(ctx)
 	default:
 		s.replies.WaitAhead(ctx)
+		present, leave := context.WithCancel(ctx)
+		defer leave()
+		defer context.AfterFunc(s.clientCtx, leave)()
+		if s.replies.WaitIdle(present) == nil {
+			return
+		}
 		soon, cancel := context.WithDeadline(ctx, s.blockedAt.Add(replyGrace))
 		defer cancel()
 		s.replies.WaitIdle(soon)
@@ -239,13 +245,15 @@ func (s *Session) Busy() bool {
 	return s.mode == onPassthrough || s.feed.Active() || s.replies.Pending() > 0 || s.locks.Waits() || s.locks.HasLocks()
 }
 
-// Refuse answers input that breaks the protocol, behind what was asked before.
+// Refuse answers input that breaks the protocol, behind what was asked before, unless the client wants no reply.
 func (s *Session) Refuse(text string) {
 	s.Flush()
 	if s.mode == onPassthrough {
 		s.awaitLastReplies()
 	}
-	s.replies.Local(resp.AppendError(nil, text))
+	if mode := s.pass.replyMode; !mode.Off && !mode.Skip {
+		s.replies.Local(resp.AppendError(nil, text))
+	}
 	s.replies.Flush()
 	s.end.Because(clients.WhyProtocol)
 	s.closing = true

@@ -93,6 +93,38 @@ func TestProtocolFaultOfASubscriber(t *testing.T) {
 	}
 }
 
+// TestProtocolFault_BehindABlockingCommand: what was sent before the fault is executed and answered, also behind a command
+// that blocks. When the client leaves meanwhile, that ends.
+func TestProtocolFault_BehindABlockingCommand(t *testing.T) {
+	t.Parallel()
+	w := startTwin(t)
+	const fault = "*1\r\n$-1\r\n"
+	for _, before := range []string{
+		lines("BLPOP none 0.3"), lines("BLPOP none 0.3", "GET none"), lines("WAIT 1 300", "PING"),
+		lines("XREAD BLOCK 300 STREAMS none $", "MULTI", "SET a 1", "EXEC"), lines("BLPOP none 0.3", "SELECT 1", "SET a 1"),
+	} {
+		w.compare(t, dialogue{name: before, bytes: before + fault, closes: true})
+	}
+	c := redistest.Open(t, w.via)
+	c.Send(t, lines("BLPOP list 0")+fault)
+	eventually(t, 5*time.Second, "it is blocked", func() bool { return blocked(t, w.behind) == 1 })
+	c.Close()
+	eventually(t, 5*time.Second, "it is gone", func() bool { return blocked(t, w.behind) == 0 })
+}
+
+// TestProtocolFault_UnansweredClient: a client that wants no replies is not told of its fault, and disconnected.
+func TestProtocolFault_UnansweredClient(t *testing.T) {
+	t.Parallel()
+	w := startTwin(t)
+	for _, mode := range []string{"OFF", "SKIP"} {
+		c := redistest.Open(t, w.via)
+		c.Send(t, lines("PING", "CLIENT REPLY "+mode)+"*1\r\n$-1\r\n")
+		if got, closed := c.ReadUntilQuiet(redistest.ReplyTimeout); got != "+PONG\r\n" || !closed {
+			t.Errorf("%s: got %q, closed %v", mode, got, closed)
+		}
+	}
+}
+
 // TestProtocolCountLimit: the proxy's limit is 1,048,576 arguments, under that of
 // Redis 7.0.
 func TestProtocolCountLimit(t *testing.T) {

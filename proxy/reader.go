@@ -110,7 +110,7 @@ func (s *session) tryRequests() (req request.Request, waits, on bool) {
 			s.onTakeOver = s.handleRequests
 			return req, false, false
 		case err != nil:
-			s.cmds.Refuse("ERR " + err.Error())
+			s.refuse(err)
 			return req, false, false
 		case !ok:
 			s.sendPart()

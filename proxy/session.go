@@ -39,6 +39,7 @@ type session struct {
 	stopped    atomic.Bool // no more input is read, but for lastCall
 	lastCall   atomic.Bool // stopped by drainDeadline: what has arrived is read
 	draining   atomic.Bool // input is read until the client is quiet
+	refused    atomic.Bool // the input breaks the protocol: the client is to be disconnected, and has not left
 	mu         sync.Mutex
 	changed    sync.Cond   // the backlog was taken, the worker has ended, or the session is stopped
 	working    bool        // the worker is the owner
@@ -116,10 +117,15 @@ func (s *session) end() {
 	defer s.closed()
 	grace := closeGrace
 	drained := srv.draining.Err() != nil
-	if drained {
+	stopWatching := func() {}
+	switch {
+	case drained:
 		s.cmds.AbandonLocks()
 		grace = srv.drainLeft()
-	} else {
+	case s.refused.Load():
+		s.cmds.EndLocks()
+		stopWatching = s.watchHangUp()
+	default:
 		s.clientLeft()
 	}
 	defer time.AfterFunc(grace, s.over).Stop()
@@ -132,6 +138,7 @@ func (s *session) end() {
 		}
 		s.cmds.Wait(s.ctx)
 	}
+	stopWatching()
 	s.cmds.End()
 	if drained {
 		grace = srv.drainLeft() + hangUpGrace
@@ -146,6 +153,12 @@ func (s *session) end() {
 	if s.watch != nil { // until it was closed, what came for this one would have been another one's
 		s.watch.Stop()
 	}
+}
+
+// refuse answers input that breaks the protocol, behind what was asked before.
+func (s *session) refuse(err error) {
+	s.refused.Store(true)
+	s.cmds.Refuse("ERR " + err.Error())
 }
 
 // startDrain lets the client finish what it is sending, and no more.

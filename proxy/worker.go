@@ -86,7 +86,7 @@ func (s *session) runRequests() {
 			}
 		}
 		if err != nil {
-			s.cmds.Refuse("ERR " + err.Error())
+			s.refuse(err)
 			break
 		}
 		switch {
