@@ -37,7 +37,7 @@ func (d *Dispatcher) commandName(args [][]byte) string {
 type clientSession struct{ s *Session }
 
 func (c clientSession) Owner() upstream.Owner    { return c.s.replies }
-func (c clientSession) Stateful() *upstream.Conn { return c.s.statefulConn() }
+func (c clientSession) Stateful() *upstream.Conn { return c.s.stateful.Conn(&c.s.tx) }
 func (c clientSession) Kill()                    { c.s.disconnect(clients.WhyKilled) }
 
 // publishInfo publishes what CLIENT LIST shows of the session, before the client can notice a change.

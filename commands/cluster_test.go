@@ -137,7 +137,7 @@ func TestCluster_LostTransactionStopsPipeline(t *testing.T) {
 			})
 			p.do(t, state)
 			p.want(t, "+OK\r\n")
-			p.stateful.Load().Close()
+			p.stateful.Conn(&p.tx).Close()
 			p.do(t, "MULTI", "SET bar 1", "EXEC", "SET bar 2")
 			close(late)
 			if got := d.sent("SET"); len(got) != 0 || !p.Closing() {

@@ -2,13 +2,13 @@ package commands
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/adopt/observe"
 	"github.com/lockproxy/lockproxy/commands/cluster"
 	"github.com/lockproxy/lockproxy/commands/relay"
+	"github.com/lockproxy/lockproxy/commands/tx"
 )
 
 // mode is on which connections a session's commands travel.
@@ -21,7 +21,7 @@ const (
 )
 
 // conns are a session's connections to the upstream, and what is about to be sent on them.
-// They belong to the session's goroutine, but for stateful and unsureTx.
+// They belong to the session's goroutine, but for stateful.
 //
 // Commands travel in one mode at a time, and change it only when all earlier ones have
 // been answered, so that none overtakes another.
@@ -51,9 +51,7 @@ type conns struct {
 	mayTrack      bool                // it has asked for CLIENT TRACKING; noted only while keys may be locks
 	watching      bool                // it WATCHes something
 	txNode        cluster.Transaction // where its transaction is, in a Cluster
-	// stateful is pinned while the client's state is lost with it, else nil. unsureTx is pinned
-	// while that depends on answers to a transaction, else nil. Read when an upstream connection ends.
-	stateful, unsureTx atomic.Pointer[upstream.Conn]
+	stateful      tx.Stateful         // whether the client's state is lost with pinned; read when an upstream connection ends
 
 	// What is on its way.
 	batch     []byte // adjacent commands that will be sent together

@@ -60,40 +60,17 @@ func (s *Session) applyChanges(c tx.Changes) {
 	s.watching = s.watching || c.Watches
 }
 
-// publishStateful publishes whether the client loses state when its pinned connection ends. Who reads between two stores
-// is told that it does, or came too early.
+// publishStateful publishes whether the client loses state when its pinned connection ends.
 func (s *Session) publishStateful() {
-	switch {
-	case s.mode == onPassthrough || s.tx.In || s.watching || s.pinnedForLife:
-		s.stateful.Store(s.pinned)
-		s.unsureTx.Store(nil)
-	case s.tx.Unsure:
-		s.unsureTx.Store(s.pinned)
-		s.stateful.Store(nil)
-	default:
-		s.unsureTx.Store(nil)
-		s.stateful.Store(nil)
-	}
-	if c := s.statefulConn(); c != nil && !c.Alive() {
+	s.stateful.Set(s.pinned, s.mode == onPassthrough || s.tx.In || s.watching || s.pinnedForLife, s.tx.Unsure)
+	if c := s.stateful.Conn(&s.tx); c != nil && !c.Alive() {
 		s.connLost(c) // which was called too early
 	}
 }
 
-// statefulConn is the pinned connection while the client loses state when it ends; else nil. It is safe for concurrent
-// use.
-func (s *Session) statefulConn() *upstream.Conn {
-	if c := s.stateful.Load(); c != nil {
-		return c
-	}
-	if c := s.unsureTx.Load(); c != nil && !s.tx.Over() {
-		return c
-	}
-	return nil
-}
-
 // diesWith reports whether the client is disconnected when a connection ends: one that holds the client's state, or
 // whose user the upstream no longer lets in.
-func (s *Session) diesWith(c *upstream.Conn) bool { return s.statefulConn() == c || c.Revoked() }
+func (s *Session) diesWith(c *upstream.Conn) bool { return s.stateful.Conn(&s.tx) == c || c.Revoked() }
 
 // connLost is called for every upstream connection that has ended, on any goroutine.
 func (s *Session) connLost(c *upstream.Conn) {
@@ -265,8 +242,7 @@ func (s *Session) closePinned() {
 	if s.pinned != nil && !s.pinned.Alive() {
 		s.connLost(s.pinned) // whose reader may not have come to say so
 	}
-	s.stateful.Store(nil)
-	s.unsureTx.Store(nil)
+	s.stateful.Set(nil, false, false)
 	s.mode = onShared
 	s.tx.Forget()
 	s.client.DropAdopted()

@@ -202,9 +202,7 @@ func (s *Session) Wait(ctx context.Context) {
 		present, leave := context.WithCancel(ctx)
 		defer leave()
 		defer context.AfterFunc(s.clientCtx, leave)()
-		if s.replies.WaitIdle(present) == nil {
-			return
-		}
+		s.replies.WaitIdle(present)
 		soon, cancel := context.WithDeadline(ctx, s.blockedAt.Add(replyGrace))
 		defer cancel()
 		s.replies.WaitIdle(soon)
