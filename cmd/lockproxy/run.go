@@ -29,7 +29,7 @@ func onMisuse(c *cli.Context, err error, sub bool) error {
 // runSettings are the settings of run. They are read into a, those of TLS into o.
 func runSettings(a *client.Options, o *options) []setting {
 	return append([]setting{
-		{name: "lock", usage: "the `name` of the lock", read: word(&a.Name)},
+		{name: "lock", list: true, spaced: true, usage: "the `name` of the lock", read: a.SetName},
 		{name: "shared", toggle: true, value: "false", usage: "read the name together with others that only read it: LOCK … SHARED", read: toggle(&a.Shared)},
 		{name: "ttl", value: "30s", usage: "the lease: the proxy renews it while the command runs; the lock outlives a proxy that died by at most so long", read: duration(time.Millisecond, &a.TTL)},
 		{name: "wait", value: "0", usage: "how long to wait for the lock; 0: not at all", read: duration(0, &a.Wait)},

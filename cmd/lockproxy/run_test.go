@@ -112,6 +112,7 @@ func TestRun_CommandLines(t *testing.T) {
 		{"run", exit.Misuse, "no command to run"},
 		{"run --lock a", exit.Misuse, "no command to run"},
 		{"run --lok a -- true", exit.Misuse, "not defined: -lok"},
+		{"run --lock a --lock b -- true", exit.Misuse, "lock: is given twice"},
 		{"run --lock a --ttl 30 -- true", exit.Misuse, `ttl: "30" has no unit`},
 		{"run --lock a --proxy redis://a:1?addr=b:2 -- true", exit.Misuse, "names several addresses"},
 		{"run --lock a --tls-ca /none/such -- true", exit.Misuse, "tls-ca: "},

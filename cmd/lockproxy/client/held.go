@@ -45,6 +45,15 @@ type Options struct {
 	Say func(string) // is told who has the lock that is waited for; nil: nobody is
 }
 
+// SetName sets the name once: of two the command would run without the other lock.
+func (a *Options) SetName(name string) error {
+	if a.Name != "" {
+		return errors.New("is given twice; run takes one lock: let it run another `lockproxy run` for the next")
+	}
+	a.Name = name
+	return nil
+}
+
 // maxSilence is the time for which the lock counts as held after a proxy's last answer. A
 // proxy renews at a third of the lease, so half of it is left then, unless renewals fail.
 func (a *Options) maxSilence() time.Duration { return min(a.TTL/2, silenceLimit) }
