@@ -153,20 +153,45 @@ func TestRun_Killed(t *testing.T) {
 	eventually(t, 5*time.Second, "the command is gone", func() bool { return syscall.Kill(pid, 0) != nil })
 }
 
-// When its proxy shuts down, run waits at the next one.
-func TestRun_ProxyShutsDownWhileWaiting(t *testing.T) {
+// When its proxy shuts down or is killed, run waits at the next one.
+func TestRun_ProxyEndsWhileWaiting(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 3, 2)
 	other := redistest.Open(t, r.proxies[1].Addr())
-	wantGrant(t, other.Do(t, "LOCK", "job", "60s", "OWNER", "other"))
-	l := runLocked(t, r.addr(), "echo begun", "--wait", "1m", "--proxy", "redis://"+r.proxies[1].Addr())
-	awaitWaiters(t, redistest.Open(t, r.addr()), "job", 1)
-	if ended, status := r.proxies[0].Terminate(time.Minute); !ended || status != nil {
-		t.Errorf("SIGTERM: ended %v, status %v", ended, status)
+	for _, end := range []func(){
+		func() {
+			if ended, status := r.proxies[0].Terminate(time.Minute); !ended || status != nil {
+				t.Errorf("SIGTERM: ended %v, status %v", ended, status)
+			}
+		},
+		r.proxies[0].Kill,
+	} {
+		wantGrant(t, other.Do(t, "LOCK", "job", "60s", "OWNER", "other"))
+		l := runLocked(t, r.addr(), "echo begun", "--wait", "1m", "--proxy", "redis://"+r.proxies[1].Addr())
+		awaitWaiters(t, redistest.Open(t, r.addr()), "job", 1)
+		end()
+		awaitWaiters(t, other, "job", 1)
+		other.Do(t, "UNLOCK", "job", "other")
+		l.code(t, 0)
+		if err := r.proxies[0].Restart(); err != nil {
+			t.Fatal(err)
+		}
 	}
-	awaitWaiters(t, other, "job", 1)
-	other.Do(t, "UNLOCK", "job", "other")
-	l.code(t, 0)
+}
+
+// TestRun_OneOwnerTwice: of two that entered as the same owner, the one that ends first leaves the lock to the other.
+func TestRun_OneOwnerTwice(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 3, 2)
+	first := runLocked(t, r.addr(), sleeper, "--owner", "me")
+	first.await(t, "ready")
+	for _, p := range r.proxies {
+		runLocked(t, p.Addr(), "true", "--owner", "me").code(t, 0)
+		runLocked(t, r.addr(), "true", "--owner", "other").code(t, 75)
+	}
+	_ = first.cmd.Process.Signal(syscall.SIGTERM)
+	first.code(t, 9)
+	runLocked(t, r.addr(), "true", "--owner", "other").code(t, 0)
 }
 
 func TestRun_NoQuorum(t *testing.T) {

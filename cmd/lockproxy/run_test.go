@@ -85,11 +85,19 @@ func (s *stand) serve(c net.Conn) {
 	}
 }
 
-// heard are the commands that came, without probes.
+var requestID = regexp.MustCompile(` REQ [A-Z2-7]{26}\b`)
+
+// heard are the commands that came, without probes. The id of a run is shown as "id".
 func (s *stand) heard() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(s.said), func(c string) bool { return c == "LOCKCTL HELP" })
+	var all []string
+	for _, c := range s.said {
+		if c != "LOCKCTL HELP" {
+			all = append(all, requestID.ReplaceAllString(c, " REQ id"))
+		}
+	}
+	return all
 }
 
 func (s *stand) run(t *testing.T, args ...string) (code int, stdout, stderr string) {
@@ -187,10 +195,18 @@ func TestRun_ExitCodes(t *testing.T) {
 		if code != tt.code || stdout != tt.stdout || !strings.Contains(stderr, tt.stderr) || tt.stderr == "" && stderr != "" {
 			t.Errorf("%s, %s: exit code %d, want %d; %q, %q", tt.script, tt.unlock, code, tt.code, stdout, stderr)
 		}
-		want := []string{"HELLO 3", "LOCK job 30000ms OWNER me SESSION ONLOSS PUSH INFO x WAIT 2000ms MAXHOLD 60000ms", "UNLOCK job me FENCE 7 ALL"}
+		want := []string{"HELLO 3", "LOCK job 30000ms OWNER me REQ id SESSION ONLOSS PUSH INFO x WAIT 2000ms MAXHOLD 60000ms", "UNLOCK job me FENCE 7 REQ id"}
 		if got := s.heard(); !slices.Equal(got, want) {
 			t.Errorf("%s: the proxy heard %q", tt.script, got)
 		}
+	}
+}
+
+// TestRun_SilentProxy: one that accepts a connection and answers nothing leaves time for the next one.
+func TestRun_SilentProxy(t *testing.T) {
+	silent, other := standIn(t, func(net.Conn, []string) string { return "" }), standIn(t, granted)
+	if code, _, stderr := execute(t, nil, "run", "--lock", "job", "--proxy", "unix://"+silent.socket, "--proxy", "unix://"+other.socket, "--", "true"); code != exit.OK {
+		t.Errorf("exit code %d, %q", code, stderr)
 	}
 }
 
@@ -200,7 +216,7 @@ func TestRun_Shared(t *testing.T) {
 	if code, _, stderr := s.run(t, "--lock", "job", "--shared", "--owner", "me", "--info", "x", "true"); code != exit.OK {
 		t.Errorf("exit code %d, %q", code, stderr)
 	}
-	want := []string{"HELLO 3", "LOCK job 30000ms OWNER me SESSION ONLOSS PUSH INFO x SHARED", "UNLOCK job me FENCE 7 ALL SHARED"}
+	want := []string{"HELLO 3", "LOCK job 30000ms OWNER me REQ id SESSION ONLOSS PUSH INFO x SHARED", "UNLOCK job me FENCE 7 REQ id SHARED"}
 	if got := s.heard(); !slices.Equal(got, want) {
 		t.Errorf("the proxy heard %q", got)
 	}
@@ -247,7 +263,7 @@ func TestRun_EndsTheChildOfALostLock(t *testing.T) {
 	if code != exit.Lost || stdout != "TERM\n" || !strings.Contains(stderr, "the lock job was lost: expired") {
 		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
 	}
-	if heard := s.heard(); !strings.HasSuffix(heard[len(heard)-1], " FENCE 7 ALL") {
+	if heard := s.heard(); !strings.HasSuffix(heard[len(heard)-1], " FENCE 7 REQ id") {
 		t.Errorf("what may be left of the lease was not given back: %q", heard)
 	}
 }
@@ -307,10 +323,11 @@ func TestRun_Reconnects(t *testing.T) {
 		code  int
 		heard string // by the second proxy, last
 	}{
-		{"the same lock", "*4\r\n:7\r\n$2\r\nme\r\n:29000\r\n:2\r\n", "20s", exit.OK, "UNLOCK job me FENCE 7 ALL"},
-		{"another one", "*4\r\n:8\r\n$2\r\nme\r\n:29000\r\n:1\r\n", "20s", exit.Lost, "UNLOCK job me FENCE 8 ALL"},
-		{"held by another", "_\r\n", "20s", exit.Lost, "LOCK job 20000ms OWNER me SESSION ONLOSS PUSH INFO x"},
-		{"no quorum for long", "-NOQUORUM 1 of 3\r\n", "3s", exit.Lost, "LOCK job 3000ms OWNER me SESSION ONLOSS PUSH INFO x"},
+		{"the same lock", "*4\r\n:7\r\n$2\r\nme\r\n:29000\r\n:2\r\n", "20s", exit.OK, "UNLOCK job me FENCE 7 REQ id"},
+		{"another one", "*4\r\n:8\r\n$2\r\nme\r\n:29000\r\n:1\r\n", "20s", exit.Lost, "UNLOCK job me FENCE 8 REQ id"},
+		{"given back", "*4\r\n:7\r\n$2\r\nme\r\n:0\r\n:0\r\n", "20s", exit.Lost, "UNLOCK job me FENCE 7 REQ id"},
+		{"held by another", "_\r\n", "20s", exit.Lost, "LOCK job 20000ms OWNER me REQ id SESSION ONLOSS PUSH INFO x"},
+		{"no quorum for long", "-NOQUORUM 1 of 3\r\n", "3s", exit.Lost, "LOCK job 3000ms OWNER me REQ id SESSION ONLOSS PUSH INFO x"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -366,7 +383,7 @@ func TestRun_ReconnectsFromALateProxy(t *testing.T) {
 	})
 	code, _, stderr := execute(t, nil, "run", "--lock", "job", "--owner", "me", "--ttl", "10s",
 		"--proxy", "unix://"+first.socket, "--proxy", "unix://"+second.socket, "--", "sh", "-c", "until [ -s "+resumed+" ]; do sleep 0.02; done")
-	if heard := second.heard(); code != exit.OK || len(heard) == 0 || heard[len(heard)-1] != "UNLOCK job me FENCE 7 ALL" {
+	if heard := second.heard(); code != exit.OK || len(heard) == 0 || heard[len(heard)-1] != "UNLOCK job me FENCE 7 REQ id" {
 		t.Errorf("exit code %d; the second proxy heard %q; %s", code, heard, stderr)
 	}
 }

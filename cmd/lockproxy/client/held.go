@@ -3,6 +3,7 @@ package client
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strconv"
@@ -43,6 +44,8 @@ type Options struct {
 	KillAfter         time.Duration // for the child to end when the lock is lost
 
 	Say func(string) // is told who has the lock that is waited for; nil: nobody is
+
+	request string // the REQ of LOCK and UNLOCK, of one Take: others may have the same owner
 }
 
 // SetName sets the name once: of two the command would run without the other lock.
@@ -73,7 +76,7 @@ func (a *Options) lossNotice() time.Duration {
 
 // command is LOCK with SESSION. maxHold is the rest of it.
 func (a *Options) command(wait, maxHold time.Duration) []string {
-	args := a.reading("LOCK", a.Name, Millis(a.TTL), "OWNER", a.Owner, "SESSION", "ONLOSS", "PUSH", "INFO", a.Info)
+	args := a.reading("LOCK", a.Name, Millis(a.TTL), "OWNER", a.Owner, "REQ", a.request, "SESSION", "ONLOSS", "PUSH", "INFO", a.Info)
 	if wait > 0 {
 		args = append(args, "WAIT", Millis(wait))
 	}
@@ -89,6 +92,11 @@ func (a *Options) reading(command ...string) []string {
 		command = append(command, "SHARED")
 	}
 	return command
+}
+
+// unlock is UNLOCK of what this run took under a fence, over whichever connections. Holds that others took as the same owner stay.
+func (a *Options) unlock(fence string) []string {
+	return a.reading("UNLOCK", a.Name, a.Owner, "FENCE", fence, "REQ", a.request)
 }
 
 // Millis is a duration as an argument of LOCK: whole milliseconds, at least one.
@@ -122,23 +130,41 @@ func (h *Held) extend(sent time.Time, validity time.Duration) {
 	}
 }
 
-// Take acquires the lock. If the proxy shuts down meanwhile, it asks the next one that can be
-// reached, for the rest of the wait. An error is an *exit.Error.
+// Take acquires the lock. If the proxy shuts down or is lost meanwhile, it asks the next one that can be reached, for the
+// rest of the wait. An error is an *exit.Error.
 func (a *Options) Take(ctx context.Context) (*Held, error) {
+	a.request = rand.Text()
 	until := time.Now().Add(a.Wait)
-	for wait := a.Wait; ; wait = max(0, time.Until(until)) {
-		h, err := a.takeWithin(ctx, wait)
-		if r := (Refusal{}); !errors.As(err, &r) || r.Word() != "DRAINING" || !time.Now().Before(until) {
-			return h, err
-		}
+	h, err := a.takeWithin(ctx, a.Wait)
+	for first := true; mayBeAnswered(err, first) && time.Now().Before(until) && ctx.Err() == nil; first = false {
 		sleep(ctx, reconnectPause)
+		h, err = a.takeWithin(ctx, max(0, time.Until(until)))
 	}
+	return h, err
+}
+
+// An unanswered is why a LOCK was not answered.
+type unanswered struct {
+	error
+	sent bool
+}
+
+func (u unanswered) Unwrap() error { return u.error }
+
+// mayBeAnswered reports whether a LOCK that failed may do better when it is sent again. Who has reached no proxy yet does
+// not try for longer.
+func mayBeAnswered(err error, first bool) bool {
+	if r := (Refusal{}); errors.As(err, &r) {
+		return r.Word() == "DRAINING"
+	}
+	u := unanswered{}
+	return errors.As(err, &u) && (u.sent || !first)
 }
 
 func (a *Options) takeWithin(ctx context.Context, wait time.Duration) (*Held, error) {
 	w, err := a.Dial(ctx)
 	if err != nil {
-		return nil, WithCode(err, exit.Unavailable)
+		return nil, WithCode(unanswered{err, false}, exit.Unavailable)
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait+takeSlack)
 	defer cancel()
@@ -166,7 +192,7 @@ func (a *Options) takeWithin(ctx context.Context, wait time.Duration) (*Held, er
 		if r := (Refusal{}); errors.As(err, &r) && strings.HasPrefix(r.Text, "ERR unknown command") {
 			return nil, exit.With(exit.Unavailable, errors.New("LOCK: a Redis answers there, not a lockproxy"))
 		}
-		return nil, WithCode(err, exit.Misuse)
+		return nil, WithCode(unanswered{err, true}, exit.Misuse)
 	case v.Kind == '_':
 		return nil, exit.With(exit.Busy, errors.New(cmp.Or(who, a.Name+" is held by another")))
 	}
@@ -205,13 +231,17 @@ func (a *Options) readers(all []resp.Tree) string {
 	return text
 }
 
-// Dial connects to the first proxy that can be reached.
+// Dial connects to the first proxy that can be reached. Each has its share of the time, so that one that is silent leaves
+// some for the next.
 func (a *Options) Dial(ctx context.Context) (*Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
+	end, _ := ctx.Deadline()
 	var errs []error
-	for _, s := range a.Proxies {
-		w, err := Dial(ctx, s)
+	for i, s := range a.Proxies {
+		share, cancel := context.WithTimeout(ctx, time.Until(end)/time.Duration(len(a.Proxies)-i))
+		w, err := Dial(share, s)
+		cancel()
 		if err == nil {
 			return w, nil
 		}
@@ -388,11 +418,11 @@ func (h *Held) reacquire(ctx context.Context, s *backends.Server) attempt {
 	case err != nil:
 		w.Close()
 		return attempt{err: err}
-	case isGrant(v) && v.Elems[0].Text == h.Fence:
+	case isGrant(v) && v.Elems[0].Text == h.Fence && validity(v) > 0: // 0: it has been given back
 		return attempt{wire: w, sent: sent, validity: validity(v)}
 	}
 	if v.Kind == '*' && len(v.Elems) > 0 { // another grant, which is not wanted
-		_, _ = w.Do(ctx, h.reading("UNLOCK", h.Name, h.Owner, "FENCE", v.Elems[0].Text, "ALL")...)
+		_, _ = w.Do(ctx, h.unlock(v.Elems[0].Text)...)
 	}
 	w.Close()
 	return attempt{lost: "it was lost with the connection"}
@@ -423,7 +453,7 @@ func (h *Held) Release() error {
 		}
 		defer w.Close()
 	}
-	_, err := w.Ask(ctx, h.reading("UNLOCK", h.Name, h.Owner, "FENCE", h.Fence, "ALL")...)
+	_, err := w.Ask(ctx, h.unlock(h.Fence)...)
 	if r := (Refusal{}); errors.As(err, &r) && (r.Word() == "LOCKLOST" || r.Word() == "NOTOWNER") {
 		return ErrGone
 	}
