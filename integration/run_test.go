@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -192,6 +193,21 @@ func TestRun_OneOwnerTwice(t *testing.T) {
 	_ = first.cmd.Process.Signal(syscall.SIGTERM)
 	first.code(t, 9)
 	runLocked(t, r.addr(), "true", "--owner", "other").code(t, 0)
+}
+
+// TestRun_HangupIgnored: what is started by nohup outlives a hangup.
+func TestRun_HangupIgnored(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, 1)
+	signal.Ignore(syscall.SIGHUP)
+	l := runLocked(t, r.addr(), sleeper)
+	signal.Reset(syscall.SIGHUP)
+	l.await(t, "ready")
+	_ = l.cmd.Process.Signal(syscall.SIGHUP)
+	_ = l.cmd.Process.Signal(syscall.SIGUSR1)
+	l.await(t, "told")
+	_ = l.cmd.Process.Signal(syscall.SIGTERM)
+	l.code(t, 9)
 }
 
 func TestRun_NoQuorum(t *testing.T) {

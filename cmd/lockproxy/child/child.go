@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 	"unsafe"
@@ -37,10 +38,11 @@ var forwardedSignals = []os.Signal{
 	syscall.SIGWINCH, syscall.SIGCONT, syscall.SIGTSTP,
 }
 
-// CatchSignals receives the signals that are for [Child.Forward], until stop is called.
+// CatchSignals receives the signals that are for [Child.Forward], until stop is called. One that this process was started to
+// ignore, as by nohup, remains ignored, also by the child.
 func CatchSignals() (signals <-chan os.Signal, stop func()) {
 	c := make(chan os.Signal, 16)
-	signal.Notify(c, forwardedSignals...)
+	signal.Notify(c, slices.DeleteFunc(slices.Clone(forwardedSignals), signal.Ignored)...)
 	return c, func() { signal.Stop(c) }
 }
 
