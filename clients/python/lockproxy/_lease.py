@@ -176,7 +176,7 @@ class Lease:
             self._why = f"{ENDED}, it could not be renewed: {answer}"
 
 
-# Connections that locks are bound to. A forked child must not keep them open when its parent is killed.
+# Connections that locks are bound to, or are about to be. A forked child must not keep them open when its parent is killed.
 bound: weakref.WeakSet = weakref.WeakSet()
 
 

@@ -267,6 +267,7 @@ class _Own:
 
     def __init__(self, pool):
         self._connection = pool.connection_class(**pool.connection_kwargs)
+        bound.add(self)
         self._selector = None
         self._owed = 0  # answers that are still to come
 
@@ -290,7 +291,6 @@ class _Own:
 
     def watch(self) -> None:
         """Is called when the lock is granted: from now on the end of the connection is its loss."""
-        bound.add(self)
         self._awake, self._waker = socket.socketpair()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._awake, selectors.EVENT_READ)

@@ -301,6 +301,7 @@ class _Own:
 
     def __init__(self, pool):
         self._connection = pool.connection_class(**pool.connection_kwargs)
+        bound.add(self)
         self._reader: asyncio.Task | None = None
         self._due: deque[asyncio.Future] = deque()  # answers that are still to come
         self._asking: asyncio.Future | None = None
@@ -329,7 +330,6 @@ class _Own:
 
     def watch(self) -> None:
         """Is called when the lock is granted: from now on the end of the connection is its loss."""
-        bound.add(self)
         self._reader = _start(self._read())
 
     async def _read(self) -> Exception:

@@ -1,4 +1,4 @@
-"""Takes the lock NAME and keeps it: holder.py sync|asyncio 2|3 NAME TTL [session] [fork]"""
+"""Takes the lock NAME and keeps it: holder.py sync|asyncio 2|3 NAME TTL [session] [fork|fork-asking]"""
 import asyncio
 import os
 import sys
@@ -23,15 +23,31 @@ def moved(lock, seen=[0.0]):
         print(seen[0], flush=True)
 
 
-def fork():
+def fork(when="fork"):
     """Leaves a child behind, which lives until nobody writes to its standard input any more."""
-    if "fork" in more and os.fork() == 0:
+    if when in more and os.fork() == 0:
         sys.stdin.read()
         os._exit(0)
 
 
+class Asking(redis.Connection):
+    """Forks when LOCK is on its way."""
+
+    def send_command(self, *command, **options):
+        super().send_command(*command, **options)
+        if command[0] == "LOCK":
+            fork("fork-asking")
+
+
+class AskingAsync(redis.asyncio.Connection):
+    async def send_command(self, *command, **options):
+        await super().send_command(*command, **options)
+        if command[0] == "LOCK":
+            fork("fork-asking")
+
+
 def keep():
-    client = redis.Redis(**proxy(), protocol=int(protocol))
+    client = redis.Redis(connection_pool=redis.ConnectionPool(connection_class=Asking, **proxy(), protocol=int(protocol)))
     with lockproxy.Locks(client).lock(name, **options) as lock:
         fork()
         print(lock.fence, flush=True)
@@ -41,7 +57,7 @@ def keep():
 
 
 async def keep_async():
-    client = redis.asyncio.Redis(**proxy(), protocol=int(protocol))
+    client = redis.asyncio.Redis(connection_pool=redis.asyncio.ConnectionPool(connection_class=AskingAsync, **proxy(), protocol=int(protocol)))
     async with lockproxy.asyncio.Locks(client).lock(name, **options) as lock:
         fork()
         print(lock.fence, flush=True)

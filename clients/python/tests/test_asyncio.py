@@ -191,7 +191,7 @@ class Tests:
                 self.assertIsNone(self.look.holder(self.name))
 
     async def test_killed_in_a_session(self):
-        for more in ((), ("fork",)):  # a child that lives on does not keep the lock
+        for more in ((), ("fork",), ("fork-asking",)):  # a child that lives on does not keep the lock
             with self.subTest(more):
                 holder = Holder("asyncio", str(self.protocol), self.name, str(LONG), "session", *more)
                 self.addCleanup(holder.close)

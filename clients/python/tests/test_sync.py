@@ -182,7 +182,7 @@ class Tests:
         self.free()
 
     def test_killed_in_a_session(self):
-        for more in ((), ("fork",)):  # a child that lives on does not keep the lock
+        for more in ((), ("fork",), ("fork-asking",)):  # a child that lives on does not keep the lock
             with self.subTest(more):
                 holder = Holder("sync", str(self.protocol), self.name, str(LONG), "session", *more)
                 self.addCleanup(holder.close)
