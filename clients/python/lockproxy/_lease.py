@@ -94,7 +94,10 @@ class Request:
         return self._lock + (["WAIT", milliseconds(wait)] if wait > 0 else [])
 
     def granted(self, reply) -> tuple[int, dict]:
-        """The validity in the reply to LOCK, and the fence of each name."""
+        """The validity in the reply to LOCK, and the fence of each name. An answer to another command is a ConnectionError: a
+        signal handler that raises may leave one that is still to come on a connection of redis-py's pool."""
+        if not isinstance(reply, list) or reply[1] not in (self.owner, self.owner.encode()):
+            raise ConnectionError("an answer to another command")
         if len(self.names) == 1:
             return reply[2], {self.names[0]: int(reply[0])}
         return reply[0], {name: int(fence) for name, (_, fence, _) in zip(self.names, reply[2:])}

@@ -74,22 +74,26 @@ class Locks:
                 asked = time.monotonic()
                 try:
                     reply = line.execute(*request.lock(min(piece, max(0.0, end - asked))))
+                    granted = None if reply is None else request.granted(reply)
                 except RedisError as e:
                     if not is_transient(e) or time.monotonic() >= end:
                         raise
                     time.sleep(PAUSE)
                     continue
-                if reply is not None:
-                    validity, fences = request.granted(reply)
+                if granted is not None:
+                    validity, fences = granted
                     lease = Lease(ttl, asked, validity, renew, max_hold, session)
                     if time.monotonic() < lease.until:
                         lock = Lock(self._client, line, request, fences, lease, on_lost)
+                        lock._start()
                         break
                     _give_back(self._client, request)  # it was over when it arrived
                     request = Request(names, ttl, session, max_hold, info, shared, permits)
                 if time.monotonic() >= end:
                     break
         except BaseException:  # it may be granted, and the reply lost
+            if lock is not None:
+                lock._abandon()
             line.close()
             _give_back(self._client, request)
             raise
@@ -123,9 +127,16 @@ class Lock(Grant):
         super().__init__(request, fences)
         self._client, self._line, self._request, self._lease, self._on_lost = client, line, request, lease, on_lost
         self._pid, self._released = os.getpid(), threading.Lock()
-        line.watch()
         self._keeper = threading.Thread(target=self._keep, name=f"lockproxy {listed(self.names)}", daemon=True)
+
+    def _start(self) -> None:
+        self._line.watch()
         self._keeper.start()
+
+    def _abandon(self) -> None:
+        """Is called when _start was interrupted: nobody has got the lock, so nobody is told of its end."""
+        self._on_lost = None
+        self._line.wake()
 
     @property
     def valid_until(self) -> float:
@@ -313,7 +324,7 @@ class _Own:
         return None
 
     def wake(self) -> None:
-        with suppress(OSError):
+        with suppress(OSError, AttributeError):  # it may not have been watched yet
             self._waker.send(b"!")
 
     def close(self) -> None:

@@ -99,13 +99,14 @@ class Locks:
                     asking = _start(line.execute(*request.lock(min(piece, max(0.0, end - asked)))))
                     await asyncio.wait({asking})
                     reply = asking.result()
+                    granted = None if reply is None else request.granted(reply)
                 except RedisError as e:
                     if not is_transient(e) or time.monotonic() >= end:
                         raise
                     await asyncio.sleep(PAUSE)
                     continue
-                if reply is not None:
-                    validity, fences = request.granted(reply)
+                if granted is not None:
+                    validity, fences = granted
                     lease = Lease(ttl, asked, validity, renew, max_hold, session)
                     if time.monotonic() < lease.until:
                         lock = Lock(self._client, line, request, fences, lease, on_lost)

@@ -7,7 +7,7 @@ from contextlib import suppress
 import redis
 import redis.asyncio
 from redis.exceptions import NoPermissionError, ResponseError
-from world import LONG, SOON, Holder, Link, Look, Recorder, holds_on, proxy, tls
+from world import LONG, SOON, Holder, Link, Look, Recorder, granted, holds_on, proxy, tls
 from world import impatient as impatient_sync
 
 from lockproxy.asyncio import LockLost, LockNotAcquired, Locks
@@ -383,7 +383,7 @@ class Scripted:
         await asyncio.sleep(0.001)
         if isinstance(answer, BaseException):
             raise answer
-        return answer
+        return granted(answer, command)
 
     def verbs(self):
         return [c[0] for c in self.sent]
@@ -415,6 +415,19 @@ class AnswersTest(unittest.IsolatedAsyncioTestCase):
         with self.assertRaises(redis.ConnectionError):
             await Locks(client).acquire("job")
         self.assertEqual(client.verbs(), ["LOCK", "UNLOCK", "UNLOCK"])
+
+    async def test_an_answer_to_another_command(self):
+        """is none to LOCK: who was interrupted left it behind on the connection."""
+        for stale in (1, 29_000, [7, b"another", 29_000, 1]):
+            with self.subTest(stale):
+                client = Scripted(stale, GRANT)
+                lock = await Locks(client).acquire("job", wait=LONG)
+                self.assertEqual((client.verbs(), lock.fence), (["LOCK", "LOCK"], 7))
+                await lock.release()
+                client = Scripted(stale)
+                with self.assertRaises(redis.ConnectionError):
+                    await Locks(client).acquire("job")
+                self.assertEqual(client.verbs(), ["LOCK", "UNLOCK"])
 
     async def test_cancelled_before_the_answer(self):
         for how in ("never", "deaf"):

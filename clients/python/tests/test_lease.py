@@ -132,7 +132,7 @@ class RequestTest(unittest.TestCase):
 
     def test_what_is_granted(self):
         r = Request(["b", b"a"], 1.5, False, None, "")
-        validity, fences = r.granted([1400, b"owner", [b"b", 7, 1], [b"a", 8, 1]])
+        validity, fences = r.granted([1400, r.owner.encode(), [b"b", 7, 1], [b"a", 8, 1]])
         self.assertEqual((validity, fences), (1400, {"b": 7, b"a": 8}))
         grant = Grant(r, fences)
         self.assertEqual((grant.names, grant.owner, grant.fences), (["b", b"a"], r.owner, fences))
@@ -140,7 +140,7 @@ class RequestTest(unittest.TestCase):
             with self.assertRaises(ValueError):
                 getattr(grant, only)
         one = Request(["job"], 1.5, False, None, "")
-        validity, fences = one.granted([7, b"owner", 1400, 1])
+        validity, fences = one.granted([7, one.owner, 1400, 1])
         grant = Grant(one, fences)
         self.assertEqual((validity, grant.name, grant.fence, grant.fences), (1400, "job", 7, {"job": 7}))
 

@@ -3,10 +3,11 @@ import os
 import threading
 import time
 import unittest
+from unittest import mock
 
 import redis
 from redis.exceptions import NoPermissionError, ResponseError
-from world import LONG, SOON, Holder, Link, Look, RecordingRedis, holds_on, impatient, proxy, tls, until
+from world import LONG, SOON, Holder, Link, Look, RecordingRedis, granted, holds_on, impatient, proxy, tls, until
 
 from lockproxy import LockLost, LockNotAcquired, Locks
 
@@ -353,7 +354,7 @@ class Scripted:
             answer = 1
         if isinstance(answer, BaseException):
             raise answer
-        return answer
+        return granted(answer, command)
 
     def verbs(self):
         return [c[0] for c in self.sent]
@@ -386,6 +387,34 @@ class AnswersTest(unittest.TestCase):
                 self.assertRaises(type(error), Locks(client).acquire, "job")
                 self.assertEqual(client.verbs(), ["LOCK", "UNLOCK", "UNLOCK"])
                 self.assertEqual(client.sent[1][2:], (client.sent[0][4], "REQ", client.sent[0][6]))
+
+    def test_an_answer_to_another_command(self):
+        """is none to LOCK: who was interrupted left it behind on the connection."""
+        for stale in (1, 29_000, [7, b"another", 29_000, 1]):
+            with self.subTest(stale):
+                client = Scripted(stale, GRANT)
+                lock = Locks(client).acquire("job", wait=LONG)
+                self.assertEqual((client.verbs(), lock.fence), (["LOCK", "LOCK"], 7))
+                lock.release()
+                client = Scripted(stale)
+                self.assertRaises(redis.ConnectionError, Locks(client).acquire, "job")
+                self.assertEqual(client.verbs(), ["LOCK", "UNLOCK"])
+
+    def test_interrupted_when_it_is_granted(self):
+        """Nobody has the lock, so nobody is told of its end."""
+        reasons, threads = [], threading.enumerate()
+
+        class Interrupted(threading.Thread):
+            def start(self):
+                super().start()
+                if self.name.startswith("lockproxy 'job'"):
+                    raise KeyboardInterrupt
+
+        client = Scripted([7, b"me", 30, 1])
+        with mock.patch.object(threading, "Thread", Interrupted):
+            self.assertRaises(KeyboardInterrupt, Locks(client).acquire, "job", on_lost=reasons.append)
+        until(lambda: threading.enumerate() == threads, "it is still renewed")
+        self.assertEqual((client.verbs(), reasons), (["LOCK", "UNLOCK"], []))
 
     def test_valid_from_before_it_was_asked_for(self):
         client = Scripted(redis.ConnectionError("gone"), GRANT)

@@ -58,6 +58,13 @@ class RecordingRedis(Recorder, redis.Redis):
     pass
 
 
+def granted(answer, command):
+    """An answer of which b"me" is who asks."""
+    if isinstance(answer, list) and answer[1] == b"me":
+        return [answer[0], command[command.index("OWNER") + 1].encode(), *answer[2:]]
+    return answer
+
+
 def until(condition, what):
     end = time.monotonic() + LONG
     while not (value := condition()):
