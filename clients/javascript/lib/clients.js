@@ -34,7 +34,8 @@ function ioredis(redis) {
   const { commandTimeout, socketTimeout } = redis.options
   return {
     timeout: Math.min(commandTimeout || Infinity, socketTimeout || Infinity),
-    closed: () => redis.status === 'end',
+    // disconnect, while ioredis waits to connect again, ends that and leaves the status as it was
+    closed: () => redis.status === 'end' || redis.status === 'reconnecting' && /** @type {any} */ (redis).manuallyClosing === true,
     send: async ([verb, ...args]) => redis.call(String(verb), ...args),
     open() {
       const own = redis.duplicate({

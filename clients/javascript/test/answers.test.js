@@ -2,10 +2,10 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { Cluster } from 'ioredis'
+import { Cluster, Redis } from 'ioredis'
 import { createClientPool, createCluster, createSentinel } from 'redis'
 import { LockLost, LockNotAcquired, Locks } from 'lockproxy'
-import { LONG, until } from './world.js'
+import { LONG, record, until } from './world.js'
 
 const GRANT = [7, 'me', 29_000, 1]
 const gone = new Error('Connection is closed.')
@@ -87,6 +87,16 @@ test('a client that is closed is not asked again', async () => {
   client.status = 'end'
   await assert.rejects(new Locks(client).acquire('job', { wait: LONG }), gone)
   await client.becomes('LOCK', 'UNLOCK')
+})
+
+test('a client of ioredis that is closed while it waits to connect again', async () => {
+  const client = new Redis({ port: 1, retryStrategy: () => LONG, commandTimeout: 10 })
+  client.on('error', () => {})
+  const sent = record(client)
+  await until(() => client.status === 'reconnecting', client.status)
+  client.disconnect()
+  await assert.rejects(new Locks(client).acquire('job', { wait: LONG }), /timed out/)
+  assert.deepEqual(sent.map(([verb]) => verb), ['LOCK', 'UNLOCK'])
 })
 
 test('asked once', async () => {
