@@ -115,8 +115,8 @@ public final class JedisLocks {
                 try {
                     Connection c = maker.make();
                     c.setSoTimeout(0);
-                    made.complete(c);
-                    read(c);
+                    if (made.complete(c)) read(c);
+                    else c.disconnect(); // we have closed it meanwhile
                 } catch (Throwable e) {
                     end(failure(e));
                 }
