@@ -70,10 +70,14 @@ func (l *Lock) Until() time.Time {
 // Lost is closed when the lock is lost. Release does not close it.
 func (l *Lock) Lost() <-chan struct{} { return l.lost }
 
-// Err is nil as long as the lock is not lost. Then it is ErrLost, with the reason.
+// Err is nil as long as the lock is not lost. Then it is ErrLost, with the reason. It looks at the clock: in a process that was
+// stopped it may know of the end of the validity before Lost is closed.
 func (l *Lock) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.reason == nil && l.released == nil && !time.Now().Before(l.until) {
+		return fmt.Errorf("%w: %w", ErrLost, l.whyOver(nil))
+	}
 	return l.reason
 }
 
@@ -173,11 +177,11 @@ func (l *Lock) keep(every time.Duration, renew func() renewal) {
 			}
 		case a := <-answers:
 			switch failed = a.err; {
-			case failed == nil:
+			case failed == nil && time.Now().Before(l.until): // else it is lost, and Err may have said so
 				l.extend(a.asked.Add(a.validity))
 				end.Reset(time.Until(l.until))
 				next.Reset(time.Until(a.asked.Add(every)))
-			case l.opts.Session || isLoss(failed):
+			case failed != nil && (l.opts.Session || isLoss(failed)):
 				l.lose(failed)
 				return
 			default:

@@ -45,6 +45,21 @@ func deaf(context.Context, *fakeConn, []string) (any, error) {
 	return nil, errBroken
 }
 
+// TestLock_ErrByTheClock: what keeps the lock does not run before the holder looks, as when the process was stopped.
+func TestLock_ErrByTheClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &request{client: newFake(holding), names: []string{"job"}, asked: time.Now()}
+		l := newLock(r, map[string]int64{"job": 7}, time.Second)
+		time.Sleep(time.Second - 1)
+		if err := l.Err(); err != nil {
+			t.Errorf("lost before its validity has ended: %v", err)
+		}
+		if time.Sleep(1); !errors.Is(l.Err(), ErrLost) {
+			t.Errorf("got %v after its validity has ended", l.Err())
+		}
+	})
+}
+
 // TestLock_Lost: when and why, for renewals every 10 s that are good for 29 s each.
 func TestLock_Lost(t *testing.T) {
 	tests := []struct {
