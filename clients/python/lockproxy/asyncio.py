@@ -123,10 +123,12 @@ class Locks:
         return lock
 
     async def _give_up(self, asking: asyncio.Task | None, line, request: Request) -> None:
-        if asking:
-            await _end(asking)
-        await line.close()
-        await _give_back(self._client, request)
+        try:
+            if asking:
+                await _end(asking)
+            await line.close()
+        finally:  # also at the end of the loop, which cancels all tasks once
+            await _give_back(self._client, request)
 
 
 class _Attempt(AsyncContextDecorator):
@@ -195,6 +197,9 @@ class Lock(Grant):
                 await _give_back(self._client, self._request, once=True)
                 self.check()
             await self._unlock()
+        except asyncio.CancelledError:  # by the end of the loop, which cancels all tasks once
+            await _give_back(self._client, self._request)
+            raise
         finally:
             await self._line.close()
 
