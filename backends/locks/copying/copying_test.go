@@ -1,8 +1,11 @@
 package copying
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,6 +56,31 @@ func TestDue_WaitsByItsOwnClock(t *testing.T) {
 		}
 		if node, wait := due(step.forgotten...); node != step.node || wait != step.wait {
 			t.Errorf("%s: node %d in %v, want node %d in %v", step.what, node, wait, step.node, step.wait)
+		}
+	}
+}
+
+// TestLogFailed_OnceAMinute: copies for a node that fail every second are a line at once and one a minute.
+func TestLogFailed_OnceAMinute(t *testing.T) {
+	node, err := backends.Parse("127.0.0.1:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	now, log := time.Duration(0), bytes.Buffer{}
+	set, err := voters.New(voters.Options{Nodes: []*backends.Server{node}, Now: func() time.Duration { return now }, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &copier{set: set, logged: map[int]time.Duration{}}
+	for i, want := range map[int]int{1: 1, 59: 1, 120: 3} {
+		log.Reset()
+		clear(c.logged)
+		for range i + 1 {
+			c.logFailed(0, errTooFew)
+			now += time.Second
+		}
+		if got := strings.Count(log.String(), "does not know yet"); got != want {
+			t.Errorf("%d lines in %d s, want %d:\n%s", got, i, want, &log)
 		}
 	}
 }

@@ -85,8 +85,9 @@ type Node struct {
 
 	// Owned by the worker.
 	connected      bool
-	scriptsLoaded  bool // on this connection
-	connectionLost bool // the connection before was lost
+	scriptsLoaded  bool        // on this connection
+	connectionLost bool        // the connection before was lost
+	reconnects     changeLimit // of the lines about connections made again
 	batch          []ScriptCall
 	batcher        batcher
 	cmds           []rueidis.Completed
@@ -407,6 +408,10 @@ func (n *Node) Name(err error) error {
 // reconnected logs that a lost connection has been made again.
 func (n *Node) reconnected() {
 	n.meter.reconnects.Add(1)
+	leftOut, due := n.reconnects.due(true, n.set.Clock())
+	if !due {
+		return
+	}
 	n.mu.Lock()
 	why := n.lastErr
 	n.mu.Unlock()
@@ -414,7 +419,7 @@ func (n *Node) reconnected() {
 	if why != nil {
 		attrs = append(attrs, slog.String("reason", why.Error()))
 	}
-	n.set.Opts.Log.LogAttrs(context.Background(), slog.LevelInfo, "lock node reconnected", attrs...)
+	n.set.Opts.Log.LogAttrs(context.Background(), slog.LevelInfo, "lock node reconnected", withLeftOut(attrs, leftOut)...)
 }
 
 // failed notes a batch without an answer, and pauses, longer each time.

@@ -29,12 +29,11 @@ type recovery struct {
 	used     bool            // some node has had a record since this proxy started; guarded by turn
 	emptied  bool            // it is, and now all are without; guarded by turn
 
-	mu     sync.Mutex
-	status []locks.NodeStatus
-	forgot []Forgotten   // by the last probe
-	lost   time.Duration // since when fewer than a quorum vote; 0: a quorum does
-
-	quorate bool // a quorum has voted
+	mu      sync.Mutex
+	status  []locks.NodeStatus
+	changes []changeLimit // of the lines about each node
+	quorum  quorumLog
+	forgot  []Forgotten // by the last probe
 
 	forgotChanged chan struct{} // holds one when forgot may have changed
 }
@@ -80,7 +79,7 @@ func (s *Set) noteForgottenLocked(votes []vote.Vote) {
 func (r *recovery) init(nodes int) {
 	r.turn, r.forgotChanged = make(chan struct{}, 1), make(chan struct{}, 1)
 	r.missing = make([]time.Duration, nodes)
-	r.status = make([]locks.NodeStatus, nodes)
+	r.status, r.changes = make([]locks.NodeStatus, nodes), make([]changeLimit, nodes)
 }
 
 // begin waits until no other probe is under way. Unless it returns an error, end must follow.

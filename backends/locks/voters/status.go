@@ -67,7 +67,27 @@ func (s *Set) LastStatus(i int) locks.NodeStatus {
 	return s.recovery.status[i]
 }
 
-// logQuorumLocked logs that fewer nodes vote than must agree, and that enough do again, each once. Until enough have, after the
+// quorumLog is what the log told of the quorum.
+type quorumLog struct {
+	changes changeLimit
+	had     bool          // a quorum has voted since the start
+	lost    time.Duration // since when fewer vote; 0: a quorum does
+	lostFor time.Duration // how long that lasted when it was last over
+}
+
+// note notes at a time whether a quorum votes. A line about it may be due; leftOut changes before had none.
+func (q *quorumLog) note(has bool, now time.Duration) (leftOut int, due bool) {
+	changed := has == (q.lost != 0)
+	switch {
+	case changed && has:
+		q.lost, q.lostFor = 0, now-q.lost
+	case changed:
+		q.lost = max(now, 1)
+	}
+	return q.changes.due(changed, now)
+}
+
+// logQuorumLocked logs that fewer nodes vote than must agree, and that enough do again. Until enough have, after the
 // start, nothing is lost. The caller holds recovery.mu.
 func (s *Set) logQuorumLocked() {
 	voting, others := 0, []string(nil)
@@ -79,27 +99,25 @@ func (s *Set) logQuorumLocked() {
 			others = append(others, n.Address+" "+n.Brief())
 		}
 	}
-	was, lost := s.recovery.quorate, &s.recovery.lost
-	s.recovery.quorate = was || voting >= s.Quorum
-	if voting >= s.Quorum == (*lost == 0) {
+	q, has := &s.recovery.quorum, voting >= s.Quorum
+	q.had = q.had || has
+	leftOut, due := q.note(has, s.Clock())
+	if !due {
 		return
 	}
 	attrs := []slog.Attr{slog.Int("voting", voting), slog.Int("needed", s.Quorum)}
 	if len(others) > 0 {
 		attrs = append(attrs, slog.String("nodes", strings.Join(others, ", ")))
 	}
-	if *lost == 0 {
-		*lost = max(s.Clock(), 1)
-		level, text := slog.LevelError, "lock quorum lost: no lock can be taken or renewed"
-		if !was {
-			level, text = slog.LevelWarn, "no lock quorum yet: no lock can be taken"
-		}
-		s.Opts.Log.LogAttrs(context.Background(), level, text, attrs...)
-		return
+	level, text := slog.LevelError, "lock quorum lost: no lock can be taken or renewed"
+	switch {
+	case has:
+		level, text = slog.LevelInfo, "lock quorum is back"
+		attrs = append(attrs, slog.Duration("lost_for", q.lostFor.Round(time.Millisecond)))
+	case !q.had:
+		level, text = slog.LevelWarn, "no lock quorum yet: no lock can be taken"
 	}
-	attrs = append(attrs, slog.Duration("lost_for", (s.Clock()-*lost).Round(time.Millisecond)))
-	*lost = 0
-	s.Opts.Log.LogAttrs(context.Background(), slog.LevelInfo, "lock quorum is back", attrs...)
+	s.Opts.Log.LogAttrs(context.Background(), level, text, withLeftOut(attrs, leftOut)...)
 }
 
 // noteEmptied logs once that all nodes have lost their memory. The caller has the turn.
@@ -127,18 +145,25 @@ func (s *Set) recordStatus(votes []vote.Vote) {
 		unused = unused || is.State == locks.NodeUnused
 		s.recovery.status[i] = is
 		s.Members[i].meter.quarantine(&is)
-		if was.State == is.State && was.Up == is.Up && (is.State != locks.NodeRefusing || was.Brief() == is.Brief()) {
-			continue
+		changed := was.State != is.State || was.Up != is.Up || is.State == locks.NodeRefusing && was.Brief() != is.Brief()
+		if leftOut, due := s.recovery.changes[i].due(changed, s.Clock()); due {
+			s.logStatus(i, &is, leftOut)
 		}
-		level, attrs := slog.LevelInfo, []slog.Attr{
-			slog.String("node", s.Members[i].Server.String()), slog.String("state", string(is.State)),
-		}
-		if is.Err != nil {
-			level = slog.LevelWarn
-			attrs = append(attrs, slog.String("reason", is.Err.Error()))
-		}
-		s.Opts.Log.LogAttrs(context.Background(), level, "lock node", attrs...)
 	}
+}
+
+// logStatus logs the state of a node; leftOut changes before had no line.
+func (s *Set) logStatus(i int, is *locks.NodeStatus, leftOut int) {
+	level, attrs := slog.LevelInfo, []slog.Attr{
+		slog.String("node", s.Members[i].Server.String()), slog.String("state", string(is.State)),
+	}
+	if is.Err != nil {
+		attrs = append(attrs, slog.String("reason", is.Err.Error()))
+	}
+	if is.Err != nil || leftOut > 0 {
+		level = slog.LevelWarn
+	}
+	s.Opts.Log.LogAttrs(context.Background(), level, "lock node", withLeftOut(attrs, leftOut)...)
 }
 
 // justForgot is how long a node that was emptied takes to know, at most, whether it may be told what the others hold.
