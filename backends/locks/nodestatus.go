@@ -38,6 +38,7 @@ type NodeStatus struct {
 	Largest int64         // largest fence it stored, if it votes
 	Took    time.Duration // how long its last answer took; 0: there was none
 	Queued  int           // calls that wait to be sent to it
+	Timeout time.Duration // votes that take longer never count; 0: it depends on the lease
 }
 
 // Ready reports whether the node votes, or would when it is asked to; the other states are faults.

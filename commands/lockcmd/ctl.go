@@ -1,6 +1,7 @@
 package lockcmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -421,8 +422,8 @@ func nodeKind(n locks.NodeStatus) string {
 	return "standalone"
 }
 
-// lateAnswer is how long a node that votes may take to answer before NODES warns of it: twice what a round waits for it
-// where node-timeout is not set.
+// lateAnswer is how long a node that votes may take to answer before NODES warns of it, where node-timeout is not set: twice
+// what a round waits for it.
 const lateAnswer = 100 * time.Millisecond
 
 // nodesHint is a warning about what so many lock nodes cannot guarantee, or about those that vote too late to be of use;
@@ -438,15 +439,19 @@ func nodesHint(all []locks.NodeStatus) string {
 		return "an even number of lock nodes tolerates no more failures than one less"
 	}
 	var late []string
+	limit := "50ms unless it is set,"
 	for _, n := range all {
-		if n.Ready() && n.Took >= lateAnswer {
+		if n.Timeout > 0 {
+			limit = n.Timeout.String() + ","
+		}
+		if n.Ready() && n.Took >= cmp.Or(n.Timeout, lateAnswer) {
 			late = append(late, fmt.Sprintf("%s took %v to answer", n.Address, n.Took.Round(time.Millisecond)))
 		}
 	}
 	if late == nil {
 		return ""
 	}
-	return strings.Join(late, ", ") + ": votes that come after node-timeout, 50ms unless it is set, do not count"
+	return strings.Join(late, ", ") + ": votes that come after node-timeout, " + limit + " do not count"
 }
 
 func yesNo(b bool) string {

@@ -149,6 +149,12 @@ func TestNodesHint(t *testing.T) {
 	if hint := nodesHint(late); !strings.HasPrefix(hint, "a took 100ms to answer: ") {
 		t.Errorf("one of three is late: %q", hint)
 	}
+	for took, want := range map[time.Duration]string{499 * time.Millisecond: "", 500 * time.Millisecond: "a took 500ms to answer: votes that come after node-timeout, 500ms, do not count"} {
+		set := locks.NodeStatus{Address: "a", State: locks.NodeVoting, Took: took, Timeout: 500 * time.Millisecond}
+		if hint := nodesHint([]locks.NodeStatus{set, {Timeout: set.Timeout}, {Timeout: set.Timeout}}); hint != want {
+			t.Errorf("with a node-timeout of 500 ms, an answer in %v: %q", took, hint)
+		}
+	}
 	if hint := nodesHint([]locks.NodeStatus{{Etcd: true}}); hint != "" {
 		t.Errorf("an etcd of one member: %q", hint)
 	}

@@ -129,8 +129,7 @@ func GraceOf(nodes int, grace string) string {
 // Timeouts are those of a round for a lease of ttl. If not even a quorum has answered within Node, probably this
 // machine is slow, and to wait longer delays nothing but an error: so by default Quorum is longer.
 func (o *Options) Timeouts(ttl time.Duration) Timeouts {
-	if o.NodeTimeout > 0 {
-		longest := min(o.NodeTimeout, cmp.Or(o.RoundLimit, RoundLimit)*3/4) // from the limit on the votes are worth nothing
+	if longest := o.fixedTimeout(); longest > 0 {
 		return Timeouts{Node: longest, Quorum: longest}
 	}
 	node := min(max(ttl/200, 5*time.Millisecond), 50*time.Millisecond)
@@ -139,4 +138,9 @@ func (o *Options) Timeouts(ttl time.Duration) Timeouts {
 		longest *= 2 // replicas are heard of within a quarter of it
 	}
 	return Timeouts{Node: node, Quorum: max(node, min(longest, ttl/4))}
+}
+
+// fixedTimeout is how long any round waits for a node; 0: it depends on the lease.
+func (o *Options) fixedTimeout() time.Duration {
+	return min(o.NodeTimeout, cmp.Or(o.RoundLimit, RoundLimit)*3/4) // from the limit on the votes are worth nothing
 }

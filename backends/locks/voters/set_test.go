@@ -170,6 +170,19 @@ func TestStatus_OfForgetfulNodes(t *testing.T) {
 	}
 }
 
+// TestNodes_Timeout: nodes are shown with the node-timeout that is set, as far as it counts, and with none where the lease decides.
+func TestNodes_Timeout(t *testing.T) {
+	for set, want := range map[time.Duration]time.Duration{0: 0, 70 * time.Millisecond: 70 * time.Millisecond, time.Minute: RoundLimit * 3 / 4} {
+		s, err := New(Options{Nodes: servers(t, "127.0.0.1:1"), NodeTimeout: set})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Nodes()[0].Timeout; got != want {
+			t.Errorf("node-timeout %v: shown with %v, want %v", set, got, want)
+		}
+	}
+}
+
 // TestNode_OneRefusalIsNoState: a node that refused something once is asked with every command of the scripts
 // until it takes them all.
 func TestNode_OneRefusalIsNoState(t *testing.T) {

@@ -51,7 +51,7 @@ func (s *Set) Nodes() []locks.NodeStatus {
 		n.mu.Lock()
 		out[i].Address, out[i].RunID = n.addressLocked(), n.id.runID
 		out[i].Chosen = n.tracker != nil
-		out[i].Took, out[i].Queued = n.took, len(n.queue)+len(n.retries)
+		out[i].Took, out[i].Queued, out[i].Timeout = n.took, len(n.queue)+len(n.retries), s.Opts.fixedTimeout()
 		n.mu.Unlock()
 		if out[i].State == "" {
 			out[i].State = locks.NodeUnknown
