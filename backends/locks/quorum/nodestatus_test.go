@@ -3,6 +3,7 @@ package quorum
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -303,5 +305,25 @@ func TestNode_Down(t *testing.T) {
 	}
 	if got := log.lines("state=down"); len(got) != 2 || !strings.Contains(got[0], "connection refused") {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestReadVote_FloorReason: a node that waits for its fence floor says what ends that, and how long it may still take: max-ttl behind
+// its quarantine, or a minute if that is shorter.
+func TestReadVote_FloorReason(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		since, maxTTL int
+		want          string
+	}{
+		{0, 8000, "8s"}, {2900, 8000, "6s"}, {9000, 8000, "0s"}, {15_000, 3600_000, "45s"},
+	} {
+		client := answering(t, fmt.Appendf(nil, "*4\r\n:-3\r\n:%d\r\n$1\r\nq\r\n:%d\r\n", tt.since, tt.maxTTL))
+		v := vote.OfResult(client.Do(t.Context(), client.B().Arbitrary("EVALSHA").Build()), vote.ParseState)
+		client.Close()
+		want := "waits for its fence floor until a majority votes, for " + tt.want + " at most"
+		if v.Code != vote.Floorless || v.Err == nil || v.Err.Error() != want {
+			t.Errorf("%d ms behind a quarantine, max-ttl %d ms: %+v, want %q", tt.since, tt.maxTTL, v, want)
+		}
 	}
 }

@@ -77,7 +77,7 @@ func parseAbstention(code Abstention, m []rueidis.RedisMessage) (Vote, error) {
 	if err := ReadInts(m, &v.Wait); err != nil {
 		return v, err
 	}
-	wait := (Millis(v.Wait) + time.Second - 1).Truncate(time.Second)
+	wait := ceilSeconds(v.Wait)
 	switch code {
 	case NoRecord:
 		var older int64
@@ -97,8 +97,9 @@ func parseAbstention(code Abstention, m []rueidis.RedisMessage) (Vote, error) {
 		}
 		return v, err
 	case Floorless:
-		v.Err = fmt.Errorf("waits for its fence floor since %v", wait)
-		return v, cmp.Or(ReadText(m[1], &v.Quarantine), ReadInts(m[2:], &v.MaxTTL))
+		err := cmp.Or(ReadText(m[1], &v.Quarantine), ReadInts(m[2:], &v.MaxTTL))
+		v.Err = fmt.Errorf("waits for its fence floor until a majority votes, for %v at most", ceilSeconds(max(0, FloorLimit(v.MaxTTL)-v.Wait)))
+		return v, err
 	}
 	e := &OtherSetError{}
 	v.Err, v.Set = e, &NodeSet{Epoch: v.Wait}
@@ -131,6 +132,15 @@ func checkFenceOrNone(n int64) error {
 
 // Millis is a time that a script told, in ms.
 func Millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+// ceilSeconds is a time in ms for people, in whole seconds.
+func ceilSeconds(n int64) time.Duration { return (Millis(n) + time.Second - 1).Truncate(time.Second) }
+
+// floorPatience is how long a node waits behind its quarantine for a quorum that knows the fences. Then its clock has to do.
+const floorPatience = time.Minute
+
+// FloorLimit is that in ms, where leases last for up to maxTTL ms: no longer, since its own are over then.
+func FloorLimit(maxTTL int64) int64 { return min(maxTTL, floorPatience.Milliseconds()) }
 
 // ParseAnnounce reads what announce answers.
 func ParseAnnounce(m []rueidis.RedisMessage) (Vote, error) {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks/vote"
 )
 
 // newLogged is a Set of three nodes that logs to a buffer, and its clock.
@@ -41,14 +43,14 @@ func linesOf(log *bytes.Buffer, texts ...string) (found []string) {
 // one when they are down for good.
 func TestRecordStatus_FlappingNodes(t *testing.T) {
 	s, log, now := newLogged(t)
-	yes, down := Vote{Kind: Yes}, Vote{Err: ErrTimeout}
-	s.recordStatus([]Vote{yes, yes, yes})
+	yes, down := vote.Vote{Kind: vote.Yes}, vote.Vote{Err: ErrTimeout}
+	s.recordStatus([]vote.Vote{yes, yes, yes})
 	log.Reset()
 	for i := range 600 {
 		*now += time.Second
-		votes := []Vote{yes, down, down}
+		votes := []vote.Vote{yes, down, down}
 		if i%2 == 1 {
-			votes = []Vote{yes, yes, yes}
+			votes = []vote.Vote{yes, yes, yes}
 		}
 		s.recordStatus(votes)
 		if i == 0 && (len(linesOf(log, "state=down")) != 2 || len(linesOf(log, "quorum lost")) != 1) {
@@ -63,7 +65,7 @@ func TestRecordStatus_FlappingNodes(t *testing.T) {
 	log.Reset()
 	for range 30 {
 		*now += time.Second
-		s.recordStatus([]Vote{yes, yes, down})
+		s.recordStatus([]vote.Vote{yes, yes, down})
 	}
 	if lines := linesOf(log, "127.0.0.1:3", "level=WARN", "state=down"); len(lines) != 1 {
 		t.Errorf("%d lines say that a node is down:\n%s", len(lines), log)
@@ -77,15 +79,15 @@ func TestRecordStatus_FlappingNodes(t *testing.T) {
 // restart after a minute without changes.
 func TestRecordStatus_RestartsOfANode(t *testing.T) {
 	s, log, now := newLogged(t)
-	yes := Vote{Kind: Yes}
-	steps := []Vote{{Err: ErrTimeout}, {Code: unregistered, Err: errNoRecord}, {Code: Quarantined, Err: errNoRecord}, yes}
-	s.recordStatus([]Vote{yes, yes, yes})
+	yes := vote.Vote{Kind: vote.Yes}
+	steps := []vote.Vote{{Err: ErrTimeout}, {Code: unregistered, Err: errNoRecord}, {Code: Quarantined, Err: errNoRecord}, yes}
+	s.recordStatus([]vote.Vote{yes, yes, yes})
 	for _, pause := range []time.Duration{time.Minute, time.Second, time.Minute} {
 		*now += pause
 		log.Reset()
 		for _, v := range steps {
 			*now += time.Second
-			s.recordStatus([]Vote{yes, v, yes})
+			s.recordStatus([]vote.Vote{yes, v, yes})
 		}
 		if lines := linesOf(log, "lock node"); len(lines) != len(steps) || len(linesOf(log, "left_out")) > 0 {
 			t.Errorf("a restart after %v without a change:\n%s", pause, log)

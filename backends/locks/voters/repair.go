@@ -17,8 +17,6 @@ const (
 	missingTimeout = 500 * time.Millisecond
 	// Where no node that answers has a record, some may still be starting.
 	startTimeout = 10 * time.Second
-	// How long a node waits behind its quarantine for a quorum that knows the fences, if leases are longer than that. Then its clock has to do.
-	floorPatience = time.Minute
 )
 
 // missingFor is for how long each node has been seen without a record.
@@ -130,7 +128,7 @@ func (c *condition) repair(v *vote.Vote, forgot bool) (script *scripts.Script, a
 		return scripts.Change, append([]string{"set"}, c.set.Args()...)
 	case v.Code == vote.Floorless && c.hasQuorum:
 		return scripts.Restore, []string{fmt.Sprint(c.floor), v.Quarantine, fmt.Sprint(c.maxTTL)}
-	case v.Code == vote.Floorless && v.Wait >= min(c.longest, floorPatience.Milliseconds()):
+	case v.Code == vote.Floorless && v.Wait >= vote.FloorLimit(c.longest):
 		return scripts.Restore, []string{"0", v.Quarantine, fmt.Sprint(c.longest)}
 	}
 	return nil, nil
