@@ -4,10 +4,17 @@
 --         NOREPLICAS, NOPERM)
 --   {1, largest fence, max-ttl, epoch, word, list, next word or empty, next list or empty, ms, gen or empty}  it votes; leases may run for
 --       max-ttl; its set, and the next one; for how long it is in doubt about some name. With an error as the last element it
---       would vote, but refuses writes. Else its refusal
+--       would vote, but refuses writes. Else its refusal, with that error as one more element in quarantine and without a floor: neither
+--       ends while writes are refused
 -- It also notes that no proxy is left that may count votes later than rounds. Each proxy calls it every second.
+local scratch, why = KEYS[3] .. ':probe', nil
+local function try(...)
+  local said = redis.pcall(...)
+  if type(said) == 'table' and said.err then why = why or said.err end
+end
 if not refusal or refusal[1] < -1 and refusal[1] > -4 then
   spoke(redis.pcall) -- a node that may not write replies as well
+  try('SET', scratch, '', 'XX')
   if not bounded then
     local all, record, older = redis.call('HGETALL', KEYS[3]), {}, false
     for i = 1, #all, 2 do
@@ -22,13 +29,10 @@ if not refusal or refusal[1] < -1 and refusal[1] > -4 then
     end
   end
 end
-if refusal then return refusal end
-local scratch, why = KEYS[3] .. ':probe', nil
-local function try(...)
-  local said = redis.pcall(...)
-  if type(said) == 'table' and said.err then why = why or said.err end
+if refusal then
+  refusal[#refusal + 1] = why
+  return refusal
 end
-try('SET', scratch, '', 'XX')
 if ARGV[5] == 'all' then
   try('DEL', scratch) -- left behind only by a call that was not allowed to remove it
   try('HSET', scratch, 'f', 'v')

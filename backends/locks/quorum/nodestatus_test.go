@@ -16,6 +16,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/vote"
+	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -172,6 +173,44 @@ func TestNode_RefusesWrites(t *testing.T) {
 				if n.Do(t, "EXISTS", "lockproxy:node:probe").Int() != 0 {
 					t.Error("what was tried is still there")
 				}
+			}
+		})
+	}
+}
+
+// TestNode_RefusesWritesInQuarantine: a node in quarantine that refuses writes is shown to refuse them, with what is left of the
+// quarantine. It votes once it takes them and has copied, and was in one quarantine.
+func TestNode_RefusesWritesInQuarantine(t *testing.T) {
+	t.Parallel()
+	for _, way := range waysToRefuse {
+		if way.user != "" || way.code == "READONLY" {
+			continue
+		}
+		t.Run(way.code, func(t *testing.T) {
+			t.Parallel()
+			nodes := redistest.StartNodes(t, 3)
+			s := serve(t, longLeases(t, nodes))
+			allVote(t, s)
+			nodes[1].Pause() // else the quarantine may end too soon
+			nodes[0].Do(t, "FLUSHALL")
+			is := func(state locks.NodeState) func() bool {
+				return func() bool { n := s.Nodes()[0]; return n.State == state && n.Left > 58*time.Minute }
+			}
+			eventually(t, time.Minute, "it is in quarantine", is(locks.NodeQuarantine))
+			way.begin(t, nodes[0])
+			eventually(t, time.Minute, "it refuses writes", is(locks.NodeRefusing))
+			if n := s.Nodes()[0]; n.Brief() != "refuses ("+way.code+")" || !n.Up {
+				t.Errorf("it is shown as %s: %+v", n.Brief(), n)
+			}
+			if in, _ := s.Inspect(t.Context(), locks.Key{Name: "job"}); len(in.Nodes) == 0 || locks.WhySilent(in.Nodes[0].Err) != way.code {
+				t.Errorf("in WHY: %+v", in.Nodes)
+			}
+			way.undo(t, nodes[0])
+			eventually(t, time.Minute, "it does not refuse any more", is(locks.NodeQuarantine))
+			nodes[1].Resume()
+			copied(t, s, nodes[0])
+			if n := (metrics.Registry{s.set}).Sample("lockproxy_lock_node_quarantines_total", "node", nodes[0].Addr()); n == nil || n.Value != 1 {
+				t.Errorf("quarantines counted: %v", n)
 			}
 		})
 	}

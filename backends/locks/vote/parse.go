@@ -87,7 +87,7 @@ func parseAbstention(code Abstention, m []rueidis.RedisMessage) (Vote, error) {
 		return v, err
 	case Quarantined:
 		v.Err = fmt.Errorf("quarantine for %v at most", wait)
-		return v, cmp.Or(ReadInts(m[1:], &v.MaxTTL), ReadText(m[2], &v.Gen), ReadInts(m[3:], &v.CopyIn))
+		return v, cmp.Or(ReadInts(m[1:], &v.MaxTTL), ReadText(m[2], &v.Gen), ReadInts(m[3:], &v.CopyIn), v.readRefusal(m[4:]))
 	case InDoubt:
 		v.Err = fmt.Errorf("forgot its locks, and abstains for this name for %v, or until it is unlocked", wait)
 		err := ReadText(m[1], &v.Gen)
@@ -97,7 +97,7 @@ func parseAbstention(code Abstention, m []rueidis.RedisMessage) (Vote, error) {
 		}
 		return v, err
 	case Floorless:
-		err := cmp.Or(ReadText(m[1], &v.Quarantine), ReadInts(m[2:], &v.MaxTTL))
+		err := cmp.Or(ReadText(m[1], &v.Quarantine), ReadInts(m[2:], &v.MaxTTL), v.readRefusal(m[3:]))
 		v.Err = fmt.Errorf("waits for its fence floor until a majority votes, for %v at most", ceilSeconds(max(0, FloorLimit(v.MaxTTL)-v.Wait)))
 		return v, err
 	}
@@ -337,12 +337,21 @@ func ParseState(m []rueidis.RedisMessage) (Vote, error) {
 	if err == nil && len(m) > 9 {
 		err = cmp.Or(ReadInts(m[8:], &v.Doubt), ReadText(m[9], &v.Gen))
 	}
-	var why string
-	if err == nil && len(m) > 10 {
-		err = ReadText(m[10], &why)
-		v.Refuses = Refusal(why)
+	if err == nil {
+		err = v.readRefusal(m[min(10, len(m)):])
 	}
 	return v, err
+}
+
+// readRefusal reads the error with which the node answers writes, if there is one.
+func (v *Vote) readRefusal(m []rueidis.RedisMessage) error {
+	if len(m) == 0 {
+		return nil
+	}
+	var why string
+	err := ReadText(m[0], &why)
+	v.Refuses = Refusal(why)
+	return err
 }
 
 // ParseAcquireAll reads what acquireall answers about so many names.

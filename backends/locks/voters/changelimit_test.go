@@ -80,7 +80,7 @@ func TestRecordStatus_FlappingNodes(t *testing.T) {
 func TestRecordStatus_RestartsOfANode(t *testing.T) {
 	s, log, now := newLogged(t)
 	yes := vote.Vote{Kind: vote.Yes}
-	steps := []vote.Vote{{Err: ErrTimeout}, {Code: unregistered, Err: errNoRecord}, {Code: Quarantined, Err: errNoRecord}, yes}
+	steps := []vote.Vote{{Err: ErrTimeout}, {Code: vote.NoRecord, Err: vote.ErrNoRecord}, {Code: vote.Quarantined, Err: vote.ErrNoRecord}, yes}
 	s.recordStatus([]vote.Vote{yes, yes, yes})
 	for _, pause := range []time.Duration{time.Minute, time.Second, time.Minute} {
 		*now += pause

@@ -116,7 +116,7 @@ func (m *nodeMeter) quarantine(seen *locks.NodeStatus) {
 	switch {
 	case !seen.Up:
 		return
-	case seen.State != locks.NodeQuarantine:
+	case seen.State != locks.NodeQuarantine && seen.Left == 0:
 		m.left = 0
 		return
 	case m.left == 0 || seen.Left > m.left:

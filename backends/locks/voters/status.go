@@ -181,6 +181,9 @@ func (s *Set) Status(i int, v *vote.Vote) locks.NodeStatus {
 		st.State, st.Err = locks.NodeBarred, barred
 	case v.Refuses != nil:
 		st.State, st.Err = locks.NodeRefusing, n.Name(v.Refuses)
+		if v.Code == vote.Quarantined { // which does not end before
+			st.Left = vote.Millis(v.Wait)
+		}
 	case v.Kind == vote.Yes:
 		st.State, st.Doubt = locks.NodeVoting, vote.Millis(v.Doubt)
 	case v.Code == vote.NoRecord && s.Opts.OnDemand:
