@@ -31,6 +31,7 @@ type program struct {
 	env            func(string) (string, bool)
 	stdin          io.Reader // nil: os.Stdin
 	stdout, stderr io.Writer
+	logsJSON       *bool // serve was to log JSON; set by run
 }
 
 func (p program) input() io.Reader {
@@ -43,6 +44,7 @@ func (p program) input() io.Reader {
 // run executes one command line, args[0] being the program's name, until it is
 // done or ctx ends, and returns the exit code.
 func (p program) run(ctx context.Context, args []string) int {
+	p.logsJSON = new(bool)
 	err := p.execute(ctx, "lockproxy", p.root(), args[1:])
 	if err == nil {
 		return exit.OK
@@ -51,18 +53,27 @@ func (p program) run(ctx context.Context, args []string) int {
 	if errors.As(err, &own) && own.Err == nil {
 		return own.Code
 	}
-	fmt.Fprintln(p.stderr, "lockproxy:", err)
-	var (
-		usage usageError
-		bad   faults
-	)
+	if *p.logsJSON {
+		p.logError(err)
+	} else {
+		fmt.Fprintln(p.stderr, "lockproxy:", err)
+	}
 	if own != nil {
 		return own.Code
 	}
-	if errors.As(err, &usage) || errors.As(err, &bad) {
+	if errors.As(err, new(usageError)) || errors.As(err, new(faults)) {
 		return exit.Usage
 	}
 	return exit.Failed
+}
+
+// logError writes why serve did not start, or ended, as JSON: each fault in the settings is a line.
+func (p program) logError(err error) {
+	log, all := newLogger(p.stderr, options{logJSON: true}), faults{err}
+	errors.As(err, &all)
+	for _, one := range all {
+		log.Error("lockproxy ends", "error", one)
+	}
 }
 
 // A usageError is a command line that cannot be understood.
@@ -127,7 +138,9 @@ func (p program) command(name, usage string, args int, action func(*cli.Context,
 				return usageError{fmt.Errorf("%s takes %s", name, plural(args, "URL"))}
 			}
 			raw, bad := load(c, p.env, o.settings())
-			if bad = raw.validate(&o, bad); len(bad) > 0 {
+			bad = raw.validate(&o, bad)
+			*p.logsJSON = name == "serve" && o.logJSON
+			if len(bad) > 0 {
 				return bad
 			}
 			return action(c, o)

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"net"
 	"path/filepath"
 	"strings"
@@ -214,6 +215,43 @@ func TestNewLogger_Durations(t *testing.T) {
 		newLogger(&b, options{logJSON: json}).Info("x", "took", 1500*time.Microsecond)
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("json %t: %s", json, b.String())
+		}
+	}
+}
+
+// TestServe_ErrorsAsJSON: with --log-format json every line that serve writes before it ends is JSON, each fault one.
+func TestServe_ErrorsAsJSON(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	for _, tt := range []struct {
+		args string
+		code int
+		want []string // of the lines of level ERROR, what each has in its error
+	}{
+		{"--max-ttl x --min-ttl y", exit.Usage, []string{"min-ttl: ", "max-ttl: "}},
+		{"--listen " + taken.Addr().String(), exit.Failed, []string{"address already in use"}},
+	} {
+		args := append([]string{"serve", "--log-format", "json", "--upstream", "redis://127.0.0.1:1"}, strings.Fields(tt.args)...)
+		code, stdout, stderr := execute(t, nil, args...)
+		var failed []string
+		for line := range strings.Lines(stderr) {
+			var entry struct{ Level, Msg, Error string }
+			if err := json.Unmarshal([]byte(line), &entry); err != nil || entry.Msg == "" {
+				t.Errorf("%s: %q is no line of JSON: %v", tt.args, line, err)
+			}
+			if entry.Level == "ERROR" {
+				failed = append(failed, entry.Error)
+			}
+		}
+		same := len(failed) == len(tt.want) && code == tt.code && stdout == ""
+		for i := range failed {
+			same = same && strings.Contains(failed[i], tt.want[i])
+		}
+		if !same {
+			t.Errorf("%s: code %d, stdout %q, errors %q, want code %d and %q", tt.args, code, stdout, failed, tt.code, tt.want)
 		}
 	}
 }

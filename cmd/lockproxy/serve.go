@@ -80,21 +80,7 @@ func setCollector() (keep []byte) {
 }
 
 func newLogger(w io.Writer, o options) *slog.Logger {
-	opt := &slog.HandlerOptions{Level: o.logLevel}
-	var handler slog.Handler = slog.NewTextHandler(w, opt)
-	if o.logJSON {
-		opt.ReplaceAttr = durationAsText // as the text format has it, in place of a number of nanoseconds
-		handler = slog.NewJSONHandler(w, opt)
-	}
-	return slog.New(loglimit.Handler(handler, o.logLimit))
-}
-
-// durationAsText makes a duration "1.3s".
-func durationAsText(_ []string, a slog.Attr) slog.Attr {
-	if a.Value.Kind() == slog.KindDuration {
-		a.Value = slog.StringValue(a.Value.Duration().String())
-	}
-	return a
+	return loglimit.New(w, o.logJSON, o.logLevel, o.logLimit)
 }
 
 // serve runs the proxy that o describes. After ctx ends it drains, and returns when

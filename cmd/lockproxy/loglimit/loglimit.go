@@ -1,8 +1,9 @@
-// Package loglimit keeps a storm of lines of the same kind from filling a log.
+// Package loglimit writes a log, as text or JSON, and keeps a storm of lines of the same kind from filling it.
 package loglimit
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"sync"
 	"time"
@@ -13,6 +14,25 @@ const (
 	debugFactor = 50               // the limit of level debug is so many times higher
 	maxKinds    = 100              // that are counted apart
 )
+
+// New is a log of lines from a level on, as key=value or JSON, with the limit of Handler.
+func New(w io.Writer, json bool, level slog.Level, limit int) *slog.Logger {
+	opt := &slog.HandlerOptions{Level: level}
+	var handler slog.Handler = slog.NewTextHandler(w, opt)
+	if json {
+		opt.ReplaceAttr = durationAsText // as the text format has it, in place of a number of nanoseconds
+		handler = slog.NewJSONHandler(w, opt)
+	}
+	return slog.New(Handler(handler, limit))
+}
+
+// durationAsText makes a duration "1.3s".
+func durationAsText(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.StringValue(a.Value.Duration().String())
+	}
+	return a
+}
 
 // A limitedHandler writes at most so many lines of a kind, a level and a message, in a
 // window. The kind's next line has the number of suppressed ones; if none comes, a line of
