@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	mathrand "math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,6 +39,7 @@ const (
 	maxPiece  = 5 * time.Second        // of a wait, in one LOCK
 	minAnswer = time.Second            // the least time for an answer on a connection of its own
 	pause     = 100 * time.Millisecond // before a command that failed is sent again
+	maxPause  = 800 * time.Millisecond // before UNLOCK is, and up to a quarter more
 )
 
 // A Client is what an adapter makes of a client library. It is safe for concurrent use.
@@ -366,22 +368,26 @@ func words(verb string, names []string) []string {
 	return append([]string{verb + "ALL", strconv.Itoa(len(names))}, names...)
 }
 
-// unlock gives back what the owner has, or may have, and tries until the given time, at least once.
+// unlock gives back what the owner has, or may have, and tries until the given time, at least once. It waits longer each time, up to a
+// second: in an outage there may be many of these, and each keeps the lock nodes busy.
 func unlock(c Client, names []string, owner string, shared bool, until time.Time) error {
 	args := append(words("UNLOCK", names), owner, "REQ", owner)
 	if shared {
 		args = append(args, "SHARED")
 	}
-	for {
+	for after := pause; ; after = min(2*after, maxPause) {
 		ctx, cancel := context.WithDeadline(context.Background(), latest(until, time.Now().Add(minAnswer)))
 		_, err := c.Do(ctx, args...)
 		cancel()
 		if err == nil || !again(err) || !time.Now().Before(until) {
 			return err
 		}
-		time.Sleep(pause)
+		time.Sleep(min(jittered(after), time.Until(until)))
 	}
 }
+
+// jittered is d and up to a quarter more, so that clients which failed together do not come back together.
+func jittered(d time.Duration) time.Duration { return d + mathrand.N(d/4) }
 
 func latest(a, b time.Time) time.Time {
 	if a.After(b) {

@@ -3,12 +3,21 @@
 import { randomBytes } from 'node:crypto'
 
 export const PAUSE = 100 // ms between two tries
+const MAX_PAUSE = 800 // ms, and up to a quarter more, between two UNLOCKs
 const MAX_HOLD = 3_600_000 // ms, as lockproxy's own
 const ENDED = 'its validity ended'
 
 // For how many ms a lock with session counts as held after an answer: less than a proxy takes to notice that a
 // client's host has vanished, after which it gives the lock away.
 const SILENCE = 12_000
+
+/**
+ * For how many ms to wait before UNLOCK is sent again, each time longer, up to a second: in an outage there may be many of these, and each
+ * keeps the lock nodes busy. Clients that failed together do not come back together.
+ */
+export function* pauses() {
+  for (let pause = PAUSE; ; pause = Math.min(2 * pause, MAX_PAUSE)) yield pause * (1 + Math.random() / 4)
+}
 
 /** @param {(string | Buffer)[]} names */
 const quoted = names => names.map(name => JSON.stringify(String(name))).join(', ')

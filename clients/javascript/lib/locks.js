@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { adapt } from './clients.js'
-import { isLoss, isTransient, Lease, LockLost, LockNotAcquired, number, PAUSE, Request } from './lease.js'
+import { isLoss, isTransient, Lease, LockLost, LockNotAcquired, number, PAUSE, pauses, Request } from './lease.js'
 
 /** @import * as API from '../index.js' */
 
@@ -379,13 +379,15 @@ const again = (client, error) => isTransient(error) && !client.closed()
  */
 async function unlock(client, request, until, conn = client) {
   const limit = Math.max(Math.min(client.timeout, ANSWER), MIN_ANSWER)
-  for (let over = conn; ; over = client) {
+  let over = conn
+  for (const pause of pauses()) {
     try {
       return await within(limit, over.send(request.unlock()))
     } catch (e) {
       if (!again(client, e) || now() >= until) throw e
     }
-    await sleep(PAUSE)
+    over = client
+    await sleep(Math.min(pause, Math.ceil(until - now())))
   }
 }
 

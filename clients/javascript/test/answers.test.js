@@ -74,6 +74,14 @@ test('tried again as it was', async () => {
   assert.equal(client.made.filter(c => c.status === 'end').length, 4, 'a connection with an error is used no more')
 })
 
+test('UNLOCK in an outage is sent less and less often, and the last time when the lease is over', async () => {
+  const client = new Scripted([7, 'me', 1000, 1], ...Array(100).fill(said('NOQUORUM 0 of 3')))
+  const lock = await new Locks(client).acquire('job', { ttl: 1000 })
+  await assert.rejects(lock.release(), said('NOQUORUM 0 of 3'))
+  assert.ok(performance.now() >= lock.validUntil)
+  assert.ok(client.verbs().length <= 1 + 6, `sent ${client.verbs()}`) // after 0, 0.1, 0.3, 0.7 and 1 s, or a ms before that and then
+})
+
 test('what cannot succeed is not tried again', async () => {
   for (const text of ['NOPERM no', 'MAXWAIT too long', 'WRONGPASS wrong']) {
     const client = new Scripted(said(text))

@@ -1,7 +1,7 @@
 // When a lock is renewed and when it is lost, and what is sent: without a server and without a clock.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { isLoss, isTransient, Lease, number, Request } from '../lib/lease.js'
+import { isLoss, isTransient, Lease, number, pauses, Request } from '../lib/lease.js'
 
 const lease = options => new Lease({ ttl: 30_000, ...options }, 100_000, 29_000)
 const gone = new Error('Socket closed unexpectedly')
@@ -13,6 +13,15 @@ test('validity counts from when the question was sent', () => {
   assert.equal(l.next(110_000), true)
   l.answered(28_000, 115_000)
   assert.deepEqual([l.until, l.wakeAt()], [138_000, 120_000])
+})
+
+test('pauses before UNLOCK become longer, and differ', () => {
+  const waits = pauses()
+  for (const least of [100, 200, 400, 800, 800, 800]) {
+    const { value } = waits.next()
+    assert.ok(least <= value && value <= 1.25 * least, `${value} ms, not ${least} or a quarter more`)
+  }
+  assert.ok(new Set(Array.from({ length: 20 }, () => pauses().next().value)).size > 1)
 })
 
 test('no second question while one is open', () => {

@@ -3,8 +3,11 @@ from __future__ import annotations
 
 import math
 import os
+import random
 import secrets
+import time
 import weakref
+from collections.abc import Iterator
 
 from redis.exceptions import (
     AuthenticationError,
@@ -17,6 +20,7 @@ from redis.exceptions import (
 )
 
 PAUSE = 0.1  # s between two tries
+MAX_PAUSE = 0.8  # s, and up to a quarter more, between two UNLOCKs
 MAX_HOLD = 3600.0  # s, as lockproxy's own
 ENDED = "its validity ended"
 
@@ -38,6 +42,15 @@ def longest_wait(client) -> float:
     waiting never looks like a lost reply."""
     timeout = client.connection_pool.connection_kwargs.get("socket_timeout", 5.0)
     return min(5.0, timeout / 2) if timeout else 5.0
+
+
+def pauses(until: float) -> Iterator[float]:
+    """For how many seconds to wait before UNLOCK is sent again, each time longer, up to a second, and not beyond that time: in an
+    outage there may be many of these, and each keeps the lock nodes busy. Clients that failed together do not come back together."""
+    pause = PAUSE
+    while True:
+        yield max(0.0, min(pause * random.uniform(1, 1.25), until - time.monotonic()))
+        pause = min(2 * pause, MAX_PAUSE)
 
 
 def is_transient(error: Exception) -> bool:

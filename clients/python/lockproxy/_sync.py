@@ -13,7 +13,7 @@ from typing import Callable
 
 from redis.exceptions import ConnectionError, RedisError, ResponseError
 
-from lockproxy._lease import ENDED, PAUSE, Grant, Lease, LockLost, LockNotAcquired, Request, bound, is_loss, is_transient, listed, longest_wait, several
+from lockproxy._lease import ENDED, PAUSE, Grant, Lease, LockLost, LockNotAcquired, Request, bound, is_loss, is_transient, listed, longest_wait, pauses, several
 
 _STOP = object()
 
@@ -177,7 +177,7 @@ class Lock(Grant):
             self._line.close()
 
     def _unlock(self) -> None:
-        send = self._line.execute
+        send, waits = self._line.execute, pauses(self._lease.until)
         while True:
             try:
                 send(*self._request.unlock())
@@ -188,7 +188,7 @@ class Lock(Grant):
                 if not is_transient(e) or time.monotonic() >= self._lease.until:
                     raise
             send = self._client.execute_command  # a connection of its own has ended, and with it the lock
-            time.sleep(PAUSE)
+            time.sleep(next(waits))
 
     def __enter__(self) -> Lock:
         return self
@@ -222,6 +222,7 @@ class Lock(Grant):
 def _give_back(client, request: Request, once: bool = False) -> None:
     """Sends UNLOCK until it is answered, in the background if that takes long."""
     end = time.monotonic() + (0 if once else request.ttl)
+    waits = pauses(end)
 
     def unlock():
         while True:
@@ -231,7 +232,7 @@ def _give_back(client, request: Request, once: bool = False) -> None:
             except RedisError as e:
                 if not is_transient(e) or time.monotonic() >= end:
                     return
-            time.sleep(PAUSE)
+            time.sleep(next(waits))
 
     thread = threading.Thread(target=unlock, name="lockproxy UNLOCK", daemon=True)
     thread.start()

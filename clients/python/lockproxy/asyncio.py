@@ -17,7 +17,7 @@ from typing import Callable
 
 from redis.exceptions import ConnectionError, RedisError, ResponseError, TimeoutError
 
-from lockproxy._lease import ENDED, PAUSE, Grant, Lease, LockLost, LockNotAcquired, Request, bound, is_loss, is_transient, listed, longest_wait, several
+from lockproxy._lease import ENDED, PAUSE, Grant, Lease, LockLost, LockNotAcquired, Request, bound, is_loss, is_transient, listed, longest_wait, pauses, several
 
 __all__ = ["Lock", "LockLost", "LockNotAcquired", "Locks"]
 
@@ -204,7 +204,7 @@ class Lock(Grant):
             await self._line.close()
 
     async def _unlock(self) -> None:
-        send = self._line.execute
+        send, waits = self._line.execute, pauses(self._lease.until)
         while True:
             try:
                 await send(*self._request.unlock())
@@ -215,7 +215,7 @@ class Lock(Grant):
                 if not is_transient(e) or time.monotonic() >= self._lease.until:
                     raise
             send = self._client.execute_command  # a connection of its own has ended, and with it the lock
-            await asyncio.sleep(PAUSE)
+            await asyncio.sleep(next(waits))
 
     async def __aenter__(self) -> Lock:
         self._body = asyncio.current_task()
@@ -259,6 +259,7 @@ class Lock(Grant):
 async def _give_back(client, request: Request, once: bool = False) -> None:
     """Sends UNLOCK until it is answered, in the background if that takes long."""
     end = time.monotonic() + (0 if once else request.ttl)
+    waits = pauses(end)
 
     async def unlock():
         while True:
@@ -268,7 +269,7 @@ async def _give_back(client, request: Request, once: bool = False) -> None:
             except RedisError as e:
                 if not is_transient(e) or time.monotonic() >= end:
                     return
-            await asyncio.sleep(PAUSE)
+            await asyncio.sleep(next(waits))
 
     await asyncio.wait({_start(unlock())}, timeout=1.0)
 

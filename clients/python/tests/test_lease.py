@@ -1,9 +1,11 @@
 """When a lock is renewed and when it is lost, and what is sent: without a server and without a clock."""
+import math
+import time
 import unittest
 
 from redis.exceptions import AuthenticationError, ConnectionError, NoPermissionError, ResponseError, TimeoutError
 
-from lockproxy._lease import Grant, Lease, Request, is_transient, longest_wait, several
+from lockproxy._lease import Grant, Lease, Request, is_transient, longest_wait, pauses, several
 
 
 def lease(ttl=30.0, asked=100.0, validity=29_000, renew=True, max_hold=None, session=False):
@@ -163,6 +165,15 @@ class ErrorsTest(unittest.TestCase):
         ):
             with self.subTest(error=repr(error)):
                 self.assertEqual(is_transient(error), want)
+
+    def test_pauses_before_unlock(self):
+        waits = pauses(math.inf)
+        for least in (0.1, 0.2, 0.4, 0.8, 0.8, 0.8):
+            wait = next(waits)
+            self.assertTrue(least <= wait <= 1.25 * least, wait)
+        self.assertLessEqual(next(pauses(time.monotonic() + 0.05)), 0.05)
+        self.assertEqual(next(pauses(time.monotonic() - 1)), 0)
+        self.assertGreater(len({next(pauses(math.inf)) for _ in range(20)}), 1)
 
     def test_wait_is_shorter_than_the_read_timeout(self):
         class Client:

@@ -373,6 +373,23 @@ class AnswersTest(unittest.TestCase):
         lock.release()
         self.assertEqual(client.sent[5:], [("UNLOCK", "job", lock.owner, "REQ", lock.owner)] * 3)
 
+    def test_unlock_in_an_outage(self):
+        """It is sent again and again, but less often each time, and the last time when the lease is over."""
+        client = Scripted([7, b"me", 1000, 1], *[ResponseError("NOQUORUM 0 of 3")] * 100)
+        lock = Locks(client).acquire("job", ttl=1.0)
+        with self.assertRaisesRegex(ResponseError, "NOQUORUM"):
+            lock.release()
+        self.assertEqual(client.verbs()[0], "LOCK")
+        self.assertEqual(set(client.verbs()[1:]), {"UNLOCK"})
+        self.assertLessEqual(len(client.sent), 1 + 5)  # after 0, 0.1, 0.3, 0.7 and 1 s
+        self.assertGreaterEqual(client.asked_at[-1], lock.valid_until)
+
+    def test_given_back_in_an_outage(self):
+        client = Scripted(*[ResponseError("NOQUORUM 0 of 3")] * 100)
+        self.assertRaises(ResponseError, Locks(client).acquire, "job", ttl=0.8)
+        until(lambda: client.asked_at[-1] >= client.asked_at[0] + 0.8, "it gives up before the lease is over")
+        self.assertLessEqual(client.verbs().count("UNLOCK"), 5)
+
     def test_what_cannot_succeed_is_not_tried_again(self):
         for error in (NoPermissionError("no"), ResponseError("MAXWAIT"), redis.AuthenticationError("wrong")):
             with self.subTest(error=repr(error)):

@@ -249,6 +249,19 @@ class AnswersTest {
         assertTrue(lock.validUntil() - (client.askedAt + 29_000_000_000L) <= 0);
     }
 
+    /** UNLOCK is sent less and less often, and the last time when the lease is over. */
+    @Test
+    void releasedInAnOutage() throws Exception {
+        Object[] answers = new Object[100];
+        Arrays.fill(answers, refused("NOQUORUM 0 of 3"));
+        answers[0] = grant(1000);
+        var client = new Scripted(answers);
+        Lock lock = new Locks(client).acquire("job", LONG.withTtl(Duration.ofSeconds(1)));
+        assertThrows(LockException.class, lock::release);
+        assertTrue(System.nanoTime() - lock.validUntil() >= 0, "it gives up before the lease is over");
+        assertTrue(client.sent.size() <= 1 + 6, client.verbs() + ""); // after 0, 0.1, 0.3, 0.7 and 1 s
+    }
+
     /** UNLOCK over another connection must not overtake it. */
     @Test
     void givenBackWhenItIsUnderWayNoMore() throws Exception {
