@@ -92,6 +92,7 @@ type Pool struct {
 
 	// Atomic.
 	downSince atomic.Int64 // when a dial failed, in ms since 1970; 0: the last one succeeded
+	replaces  atomic.Bool  // it took the place of a master that was down, and was not reached since
 	draining  atomic.Bool  // no connection is lent or opened any more
 	authState atomic.Int32
 
@@ -342,7 +343,7 @@ func (p *Pool) open(ctx context.Context, id Identity, shared bool) (*Conn, error
 	}
 	p.refresh()
 	p.opt.counters.failures.Add(1)
-	if p.downSince.Swap(time.Now().UnixMilli()) == 0 {
+	if p.downSince.Swap(time.Now().UnixMilli()) == 0 && !p.draining.Load() { // else another has its place
 		p.opt.Log.Warn("upstream is down", "upstream", p.opt.Server.String(), "error", err)
 	}
 	return nil, &DownError{err}
@@ -356,7 +357,7 @@ func (p *Pool) refresh() {
 }
 
 func (p *Pool) noteUp() {
-	if p.downSince.Swap(0) != 0 {
+	if wasDown, replaced := p.downSince.Swap(0) != 0, p.replaces.Swap(false); wasDown || replaced {
 		p.opt.Log.Info("upstream is up", "upstream", p.opt.Server.String())
 	}
 }

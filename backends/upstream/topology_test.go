@@ -1,7 +1,11 @@
 package upstream
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
+	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -94,5 +98,59 @@ func isClosed(c <-chan struct{}) bool {
 		return true
 	default:
 		return false
+	}
+}
+
+// TestUpstream_ReplacedMasterIsUp: when another server takes the place of a master that was down, the log says that the upstream is up
+// once that one is reached, and only then. Masters that replace one which was up are no news.
+func TestUpstream_ReplacedMasterIsUp(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	down, next, last := ln.Addr().String(), newFakeServer(t, echo).addr, newFakeServer(t, echo).addr
+	ln.Close()
+	of := func(addr string) *topology.Topology {
+		if addr == "" {
+			return &topology.Topology{Shards: []topology.Shard{{}}}
+		}
+		s, err := backends.Parse(addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &topology.Topology{Shards: []topology.Shard{{Master: s}}}
+	}
+	for name, shards := range map[string]func(string) *topology.Topology{
+		"sentinels": of,
+		"cluster": func(addr string) *topology.Topology {
+			t := of(addr)
+			t.Slots = make([]uint16, topology.SlotCount)
+			return t
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log bytes.Buffer
+			u := New(Options{PoolOptions: PoolOptions{Server: of(down).Shards[0].Master, Log: slog.New(slog.NewTextHandler(&log, nil))}})
+			defer u.Close()
+			for _, step := range []struct {
+				master  string
+				asked   bool
+				up, all int // lines that say it is up, of the master, and of all
+			}{
+				{down, true, 0, 0}, {"", true, 0, 0}, {next, false, 0, 0}, {next, true, 1, 1}, {next, true, 1, 1}, {last, true, 0, 1},
+			} {
+				u.SetTopology(shards(step.master))
+				if p := u.View().FirstMaster(); step.asked && p != nil {
+					if c, err := p.Shared(t.Context(), Identity{Proto: 2}, MainClass, 0); err == nil {
+						Return(c)
+					}
+				}
+				said := log.String()
+				up, all := strings.Count(said, `msg="upstream is up" upstream=`+step.master+"\n"), strings.Count(said, "upstream is up")
+				if up != step.up && step.master != "" || all != step.all || strings.Count(said, "upstream is down") != 1 {
+					t.Errorf("master %q:\n%s", step.master, said)
+				}
+			}
+		})
 	}
 }

@@ -42,6 +42,7 @@ type Upstream struct {
 	pools        map[node]*Pool
 	topology     *topology.Topology
 	topologyView *View // of topology; differs from view after Moved
+	lacksMaster  bool  // one that was down is gone, and no other has come
 	closed       bool
 	wg           sync.WaitGroup // goroutines that close pools of nodes that are gone
 	changed      chan struct{}  // closed when the view is replaced; nil: Changed was not called
@@ -115,13 +116,16 @@ func (u *Upstream) SetTopology(t *topology.Topology) {
 	if u.closed || u.topology.Equal(t) && u.view.Load() == u.topologyView {
 		return
 	}
-	before := u.pools
+	before, made := u.pools, []*Pool(nil) // those made are of masters
 	u.pools, u.topology = map[node]*Pool{}, t
 	keep := func(s *backends.Server, replica bool) *Pool {
 		n := node{addrOf(s), replica}
 		p := before[n]
 		if p == nil {
 			p = u.newPool(s, replica)
+			if !replica {
+				made = append(made, p)
+			}
 		}
 		u.pools[n] = p
 		delete(before, n)
@@ -141,11 +145,24 @@ func (u *Upstream) SetTopology(t *topology.Topology) {
 		v.shards = append(v.shards, sh)
 	}
 	u.topologyView = v
+	u.noteReplacedLocked(before, made)
 	u.publishLocked(v)
 	for _, p := range before {
 		p.drain()
 		u.wg.Go(func() { u.closePool(p, t.Slots != nil) })
 	}
+}
+
+// noteReplacedLocked has the masters that took the place of one that is down log when they are reached: its own pool, which logged that
+// it is down, is closed.
+func (u *Upstream) noteReplacedLocked(gone map[node]*Pool, made []*Pool) {
+	for n, p := range gone {
+		u.lacksMaster = u.lacksMaster || !n.replica && (p.downSince.Load() != 0 || p.replaces.Load())
+	}
+	for _, p := range made {
+		p.replaces.Store(u.lacksMaster)
+	}
+	u.lacksMaster = u.lacksMaster && len(made) == 0
 }
 
 // closePool closes the pool of a node that is gone; late: after drainTime, as a
