@@ -104,13 +104,19 @@ func (k *Keepalive) AddLocked(a *Attempt, id string, fence int64, began, until t
 	a.Session.attachLocked(hold)
 	l.ttl = max(l.ttl, a.TTL)
 	l.until = max(l.until, until)
-	l.next = l.until - l.lead()
+	next := until - leadOf(a.TTL)
+	if len(l.holds) > 1 { // they may end at different times: the renewal that is due first is for all, after which they end together
+		next, l.doubtful = min(next, l.next), true
+	}
+	l.next = next
 	k.scheduleLocked(l)
 	k.svc.watchCuts(true)
 }
 
 // lead is how long before the end of its validity a lease is renewed: when a third has passed.
-func (l *lease) lead() time.Duration { return 2 * (l.ttl - Drift(l.ttl)) / 3 }
+func (l *lease) lead() time.Duration { return leadOf(l.ttl) }
+
+func leadOf(ttl time.Duration) time.Duration { return 2 * (ttl - Drift(ttl)) / 3 }
 
 // margin is how long before the end of its validity a lease is given up, so that the client is told in time.
 func (l *lease) margin() time.Duration {

@@ -131,6 +131,40 @@ func TestSession_RenewSetsTheLease(t *testing.T) {
 	})
 }
 
+// TestSession_HoldsOfDifferentLeases: a session keeps each of its holds of one lock, whatever the leases of the others: when those are given
+// back, at once or after the shorter lease would have ended, it still has the lock.
+func TestSession_HoldsOfDifferentLeases(t *testing.T) {
+	const short, long = 3 * time.Second, 50 * time.Second
+	onEach(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+		c := newClient(s)
+		take := func(name, req string, ttl time.Duration) {
+			lock(t, s, locks.LockRequest{Key: locks.Key{Name: name}, Owner: "alice", TTL: ttl, Session: c.Session, Req: req, Shared: name == "shared"})
+		}
+		giveBack := func(name string) {
+			unlock(t, s, locks.UnlockRequest{Key: locks.Key{Name: name}, Owner: "alice", Req: "long", Shared: name == "shared"}, 1)
+		}
+		take("at once", "short", short)
+		take("at once", "long", long)
+		giveBack("at once")
+		for _, name := range []string{"later", "shared"} {
+			take(name, "short", short)
+			take(name, "long", long)
+		}
+		take("turned round", "long", long)
+		take("turned round", "short", short)
+		time.Sleep(short + time.Second)
+		for _, name := range []string{"later", "shared", "turned round"} {
+			giveBack(name)
+		}
+		for _, name := range []string{"at once", "later", "shared", "turned round"} {
+			refused(t, s, name, "bob")
+		}
+		if len(c.told()) > 0 {
+			t.Errorf("told %+v", c.told())
+		}
+	})
+}
+
 // TestSession_FreshTellsTheOthers: what an owner has is dropped by its LOCK with Fresh, and all of its sessions
 // but the one that asked are told.
 func TestSession_FreshTellsTheOthers(t *testing.T) {

@@ -147,6 +147,13 @@ if h and h.owner ~= owner and not replaces then return`}},
 		Edits:  []Edit{{"scripts/release.lua", "if by_owner and request ~= '' and not done and not tags[request] and recall('L' .. request)", "if false"}},
 	},
 	{
+		Name:   "session-forgets-the-shorter-lease",
+		Breaks: "a session renews in time for the hold that ends first: else it has lost the lock, untold, when the one that ends last is given back",
+		Rare:   true,
+		Units:  Units{"backends/locks", "^TestSession_HoldsOf"},
+		Edits:  []Edit{{"backends/locks/keepalive.go", "next, l.doubtful = min(next, l.next), true", "next = l.until - l.lead()"}},
+	},
+	{
 		Name:   "request-known-by-one-hold",
 		Breaks: "an UNLOCK of a request that was given back by its other hold gives back what is left: else the owner keeps a hold that it has given back",
 		Rare:   true,
