@@ -84,7 +84,7 @@ func (w *simWorld) busy(first int, meanwhile func()) bool {
 	select {
 	case <-done:
 		return true
-	case <-time.After(time.Minute + 5*w.profile.longest):
+	case <-time.After(time.Minute + 30*w.profile.longest): // a session may be listened to for two leases, eight times
 		w.history.blame("", "clients wait for ever")
 		return false
 	}
