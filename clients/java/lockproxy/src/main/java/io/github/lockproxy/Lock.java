@@ -140,7 +140,7 @@ public final class Lock implements AutoCloseable {
         var unlocked = request.unlock(client, lost == null ? validUntil() : System.nanoTime());
         if (own != null) unlocked.whenComplete((answer, failure) -> own.close());
         if (lost != null) throw lost;
-        Throwable failure = settled(unlocked, request.ttl);
+        Throwable failure = settled(unlocked, request.ttl + Locks.SHORTEST_ANSWER); // the last is sent when the lease is over
         if (Client.isLoss(failure)) throw new LockLostException(request.names, failure.getMessage());
         if (failure != null) throw Client.failure(request.called("UNLOCK"), failure);
     }

@@ -14,7 +14,7 @@ public final class Locks implements AutoCloseable {
     static final long PAUSE = 100_000_000; // ns between two tries
     static final long MAX_PAUSE = 800_000_000; // ns, and up to a quarter more, between two UNLOCKs
     private static final long LONGEST_WAIT = 5_000_000_000L; // in one LOCK
-    private static final long SHORTEST_ANSWER = 1_000_000_000; // on a connection of its own
+    static final long SHORTEST_ANSWER = 1_000_000_000; // on a connection of its own, or to the last UNLOCK
 
     final Client client;
     private final Idle idle;
