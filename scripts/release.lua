@@ -180,7 +180,8 @@ if unlock and (not h or not mine) and (removed > 0 or fence >= (seen or 0)) then
 end
 for t in pairs(tags) do
   remember('L' .. t, int(fence), lease)
-  if not freed then remember('H' .. t, name, lease) end -- another proxy may know the request by another hold
+  -- another proxy may know the request by another hold; of two releases the first counts, so that nodes name the same
+  if not freed and not recall('H' .. t) then remember('H' .. t, name, lease) end
 end
 local remember_unlock = (removed > 0 or same and h) and not reinstated
 if how == 'unlock' then remember_unlock = removed > 0 or same and h or (not h and c <= fence) end
