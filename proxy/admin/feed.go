@@ -39,6 +39,7 @@ type feed struct {
 	viewers    map[*viewer]struct{}
 	queuedKeys map[string]locks.Key // of the last state, by id
 	listedKeys map[string]locks.Key // of the last rows, by id
+	firstKeys  map[string]locks.Key // of what a page that was opened last shows, by id; it may have no viewer yet
 
 	first firstLook
 
@@ -248,12 +249,14 @@ func (f *feed) viewProxy(now locks.Stats) proxyView {
 	return v
 }
 
-// keyOf is the name of an id, if it was in the last events.
+// keyOf is the name of an id, if it was in the last events, or on the page that was opened last.
 func (f *feed) keyOf(id string) (n locks.Key, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if n, ok = f.listedKeys[id]; !ok {
-		n, ok = f.queuedKeys[id]
+	for _, shown := range []map[string]locks.Key{f.listedKeys, f.queuedKeys, f.firstKeys} {
+		if n, ok = shown[id]; ok {
+			break
+		}
 	}
 	return n, ok
 }

@@ -94,7 +94,9 @@ func (l *firstLook) locks(ctx context.Context) *locksView {
 		if listed != nil {
 			v := parts[""]
 			l.view = &v
-			l.r.feed.addListed(listed)
+			l.r.feed.mu.Lock()
+			l.r.feed.firstKeys = listed
+			l.r.feed.mu.Unlock()
 		}
 	}
 	if l.view == nil {
@@ -103,16 +105,6 @@ func (l *firstLook) locks(ctx context.Context) *locksView {
 	v := *l.view
 	v.Age += millis(time.Since(l.at))
 	return &v
-}
-
-// addListed makes keyOf know these locks until the next event lists others.
-func (f *feed) addListed(listed map[string]locks.Key) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.listedKeys == nil {
-		f.listedKeys = map[string]locks.Key{}
-	}
-	maps.Copy(f.listedKeys, listed)
 }
 
 // pauseAfter returns how long to pause after work that took so long, so that the work takes 1/locksShare of the time.

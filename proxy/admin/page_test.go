@@ -425,3 +425,21 @@ func TestShown_Escapes(t *testing.T) {
 		}
 	}
 }
+
+// TestPage_OpenedWhileTheLastViewerLeaves: a page knows its locks before its events have begun, also when all other pages are closed then.
+func TestPage_OpenedWhileTheLastViewerLeaves(t *testing.T) {
+	t.Parallel()
+	d, _, _ := openReal(t, Options{}, 3)
+	grab(t, d, locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: "alice"})
+	other := d.look(t, "")
+	var first *locksView
+	eventually(t, "the page comes with the lock", func() bool {
+		first = d.feed.first.locks(t.Context())
+		return first != nil && len(first.Rows) == 1
+	})
+	other.close()
+	eventually(t, "nobody looks", func() bool { return !d.feed.hasViewers() })
+	if code, body := d.get(t, "/page/lock?id="+first.Rows[0].ID); code != http.StatusOK {
+		t.Errorf("%d %s", code, body)
+	}
+}
