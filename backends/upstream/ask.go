@@ -28,6 +28,14 @@ func (p *Pool) Ping(ctx context.Context, id Identity) error {
 	return notServing(reply)
 }
 
+// Refusal is the error that a reply is, a *RefusedError; nil: it is none.
+func Refusal(reply []byte) error {
+	if _, refused := resp.Error(reply); refused {
+		return &RefusedError{Reply: reply}
+	}
+	return nil
+}
+
 // notServing returns an error if a reply means that the node serves no client.
 func notServing(reply []byte) error {
 	if resp.HasCode(reply, "LOADING") || resp.HasCode(reply, "MASTERDOWN") {

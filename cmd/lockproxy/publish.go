@@ -43,8 +43,8 @@ func publish(ctx context.Context, up *upstream.Upstream, channel, message string
 	}
 	defer upstream.Return(c)
 	reply, err := c.Ask(ctx, resp.AppendCommand(nil, "PUBLISH", channel, message), maxReplication)
-	if err == nil && reply[0] == '-' {
-		err = &upstream.RefusedError{Reply: reply}
+	if err != nil {
+		return err
 	}
-	return err
+	return upstream.Refusal(reply)
 }

@@ -78,21 +78,13 @@ func (rt *Router) addTracking(ctx context.Context, as relay.Sender, command []by
 	}
 	reply, err := rt.AskFirst(ctx, as, command)
 	if err == nil {
-		err = refusal(reply)
+		err = upstream.Refusal(reply)
 	}
 	if err != nil || !bcast {
 		return [][]byte{command}, err
 	}
 	before := slices.DeleteFunc(slices.Clone(rt.tracking), func(c []byte) bool { return bytes.Equal(c, command) })
 	return append(before, command), nil
-}
-
-// refusal is the error that a reply is; nil: it is none.
-func refusal(reply []byte) error {
-	if _, refused := resp.Error(reply); refused {
-		return &upstream.RefusedError{Reply: reply}
-	}
-	return nil
 }
 
 // openTracked opens a connection to the first master that is tracked as commands say.
@@ -170,7 +162,7 @@ func (rt *Router) BeginTracking(ctx context.Context, c *upstream.Conn) error {
 	for _, command := range rt.tracking {
 		reply, err := rt.replies.Ask(ctx, c, command)
 		if err == nil {
-			err = refusal(reply)
+			err = upstream.Refusal(reply)
 		}
 		if err != nil {
 			return err
