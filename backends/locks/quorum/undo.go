@@ -13,21 +13,14 @@ import (
 func (s *Store) abandon(round *voters.Round, all ...*acquisition) []vote.Vote {
 	s.endInFlight(all)
 	var once sync.Once
-	undo := func(i int, v vote.Vote) {
+	return round.CloseEach(true, func(i int, v vote.Vote) {
 		if mayHaveGranted(&v) {
 			once.Do(func() { s.counters.undos.Add(1) })
 			for _, a := range all {
 				s.set.Members[i].Push(s.undoCall(a))
 			}
 		}
-	}
-	votes := round.Close(true, undo)
-	for i, v := range votes {
-		if !voters.Due(&v) {
-			undo(i, v)
-		}
-	}
-	return votes
+	})
 }
 
 // endInFlight notes that these are not under way any more.

@@ -188,9 +188,6 @@ func (s *Store) leftBy(votes []vote.Vote, left func(*vote.Vote) int, match func(
 // If the holds that stay end earlier than those given back, the release shortens the lease, as a renewal may, and a
 // quorum notes that first. Else an UNLOCK through another proxy, which knows the later end, could succeed after a
 // rival's grant.
-//
-// A node that had not got the grant makes one of its own for a LOCK that is sent again through another proxy. Where the request is
-// over, its holds there are undone.
 func (s *Store) release(ctx context.Context, r holdRelease, unlock *locks.UnlockRequest) ([]vote.Vote, tally.Outcome, error) {
 	h, limits := r.holder, s.set.Opts.Timeouts(s.set.Opts.MaxTTL)
 	if len(r.left) > 0 && lastEnd(r.left) < r.grant.untilOf(r.ids) {
@@ -218,21 +215,28 @@ func (s *Store) release(ctx context.Context, r holdRelease, unlock *locks.Unlock
 		s.host.Lines.Wake(h.Whole()) // an acquisition given to the nodes from now on runs behind the release
 	}
 	err := round.Wait(ctx, limits)
-	over := false
-	round.Look(func(votes []vote.Vote) { over = tally.RequestOver(votes, s.set.Quorum) })
-	undo := func(i int, v vote.Vote) {
-		if over && len(v.Strays) > 0 {
-			s.set.Members[i].Push(s.releaseCall(holdRelease{holder: h, lease: v.Rest, how: "undo", ids: v.Strays}))
-		}
-	}
-	votes := round.Close(false, undo)
-	for i := range votes {
-		undo(i, votes[i])
-	}
+	votes := s.closeRelease(round, &r)
 	s.noteListeners(h.Key, votes)
 	result := tally.Release(votes, s.set.Quorum, true, h.Owner, fence)
 	s.set.Ended(round, votes, tally.EndOf(err, result))
 	return votes, result, err
+}
+
+// closeRelease closes the round of a release. A node that had not got the grant makes one of its own for a LOCK that is sent again
+// through another proxy: where the request is over, its holds there are undone.
+func (s *Store) closeRelease(round *voters.Round, r *holdRelease) []vote.Vote {
+	over := false
+	if slices.ContainsFunc(r.ids, func(id string) bool { return holdid.Tag(id) != "" }) {
+		round.Look(func(votes []vote.Vote) { over = tally.RequestOver(votes, s.set.Quorum) })
+	}
+	if !over {
+		return round.Close(false, nil)
+	}
+	return round.CloseEach(false, func(i int, v vote.Vote) {
+		if len(v.Strays) > 0 {
+			s.set.Members[i].Push(s.releaseCall(holdRelease{holder: r.holder, lease: v.Rest, how: "undo", ids: v.Strays}))
+		}
+	})
 }
 
 // unlockCall is releaseCall for the owner. If a node did this UNLOCK before, with another hold, its vote is a conflict.

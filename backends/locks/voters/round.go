@@ -123,6 +123,17 @@ func (r *Round) Close(drop bool, late func(int, vote.Vote)) []vote.Vote {
 	return r.votes
 }
 
+// CloseEach is Close, and calls take for every node: for one whose vote is still due, when that comes.
+func (r *Round) CloseEach(drop bool, take func(int, vote.Vote)) []vote.Vote {
+	votes := r.Close(drop, take)
+	for i, v := range votes {
+		if !Due(&v) {
+			take(i, v)
+		}
+	}
+	return votes
+}
+
 // Look calls do with the votes that have come, which do not change until it returns.
 func (r *Round) Look(do func([]vote.Vote)) {
 	r.mu.Lock()
