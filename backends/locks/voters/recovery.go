@@ -26,8 +26,8 @@ type recovery struct {
 
 	missing  []time.Duration // since when each node is seen without a record; 0: it is not; guarded by turn
 	recorded bool            // when nodes last answered, some had a record; guarded by turn
-	used     bool            // some node has had a record since this proxy started; guarded by turn
-	emptied  bool            // it is, and now all are without; guarded by turn
+	had      []bool          // whether each node has had a record since this proxy started; guarded by turn
+	emptied  bool            // some have, and now all are without; guarded by turn
 
 	mu      sync.Mutex
 	status  []locks.NodeStatus
@@ -78,7 +78,7 @@ func (s *Set) noteForgottenLocked(votes []vote.Vote) {
 
 func (r *recovery) init(nodes int) {
 	r.turn, r.forgotChanged = make(chan struct{}, 1), make(chan struct{}, 1)
-	r.missing = make([]time.Duration, nodes)
+	r.missing, r.had = make([]time.Duration, nodes), make([]bool, nodes)
 	r.status, r.changes = make([]locks.NodeStatus, nodes), make([]changeLimit, nodes)
 }
 
@@ -206,8 +206,7 @@ func (s *Set) RepairNodes(ctx context.Context, enlist bool) (acted bool) {
 		}
 		addRefusals(votes, repairs)
 	}
-	s.recovery.recorded = recorded(votes, s.recovery.recorded)
-	s.recovery.used = s.recovery.used || s.recovery.recorded
+	s.noteRecords(votes)
 	s.noteEmptied(votes)
 	s.recordStatus(votes)
 	s.recovery.probes.Add(1)
@@ -238,18 +237,31 @@ func parseRecord(m []rueidis.RedisMessage) (vote.Vote, error) {
 	return vote.Vote{Code: vote.NoRecord, Err: vote.ErrNoRecord}, nil
 }
 
+// noteRecords notes which nodes have a record. The caller has the turn.
+func (s *Set) noteRecords(votes []vote.Vote) {
+	s.recovery.recorded = recorded(votes, s.recovery.recorded)
+	for i := range votes {
+		s.recovery.had[i] = s.recovery.had[i] || hasRecord(&votes[i])
+	}
+}
+
 // recorded reports whether some node has a record, or, where none answers, what was known before.
 func recorded(votes []vote.Vote, before bool) bool {
 	used := before
 	for i := range votes {
 		switch v := &votes[i]; {
+		case hasRecord(v):
+			return true
 		case v.Code == vote.NoRecord:
 			used = false
-		case v.Kind == vote.Yes || v.Code != 0:
-			return true
 		}
 	}
 	return used
+}
+
+// hasRecord reports whether the node that answered v has a record.
+func hasRecord(v *vote.Vote) bool {
+	return v.Kind == vote.Yes || v.Code != 0 && v.Code != vote.NoRecord
 }
 
 // probe asks every node for its state, and one that refused something whether it would again.

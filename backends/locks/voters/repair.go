@@ -13,25 +13,27 @@ import (
 
 const (
 	// A node without a record next to nodes that have one has forgotten, unless
-	// another proxy is enlisting it at this moment.
+	// another proxy is enlisting it at this moment. Where this proxy has seen its record before, it need not wait.
 	missingTimeout = 500 * time.Millisecond
 	// Where no node that answers has a record, some may still be starting.
 	startTimeout = 10 * time.Second
 )
 
-// missingFor is for how long each node has been seen without a record.
+// missingFor is for how long each node has been seen without a record, or at least missingTimeout if it had one before.
 func (s *Set) missingFor(votes []vote.Vote) []time.Duration {
 	now := s.Clock()
 	out := make([]time.Duration, len(votes))
 	for i, v := range votes {
 		m := &s.recovery.missing[i]
-		switch {
-		case v.Code != vote.NoRecord:
+		if v.Code != vote.NoRecord {
 			*m = 0
-		case *m == 0:
+			continue
+		}
+		if *m == 0 {
 			*m = now
-		default:
-			out[i] = now - *m
+		}
+		if out[i] = now - *m; s.recovery.had[i] && s.Opts.grace() == GraceSafe {
+			out[i] = max(out[i], missingTimeout)
 		}
 	}
 	return out
@@ -45,7 +47,9 @@ type repairAction struct {
 }
 
 // knowsRecords reports whether this proxy knows better than that nodes without a record are new.
-func (s *Set) knowsRecords() bool { return s.recovery.used && s.Opts.grace() == GraceSafe }
+func (s *Set) knowsRecords() bool {
+	return slices.Contains(s.recovery.had, true) && s.Opts.grace() == GraceSafe
+}
 
 // planRepairs is what the nodes need after a probe. Nodes that had records since this proxy started are not new when they
 // are all empty, but have forgotten together: who held a lock still counts on it. Source: RULES.md, Changing the node set, 7.

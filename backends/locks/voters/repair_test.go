@@ -68,3 +68,39 @@ func TestPlanRepairs(t *testing.T) {
 		})
 	}
 }
+
+// TestPlanRepairs_RecordWasSeen: a node whose record this proxy has seen is not new when it has none, and has not to be watched.
+// With fewer than three nodes all may be emptied on purpose, one after the other.
+func TestPlanRepairs_RecordWasSeen(t *testing.T) {
+	yes, none, silent := vote.Vote{Kind: vote.Yes}, vote.Vote{Code: vote.NoRecord}, vote.Vote{Err: ErrTimeout}
+	for _, tt := range []struct {
+		name   string
+		before []vote.Vote
+		now    []vote.Vote
+		want   int // nodes that are registered as forgetful
+	}{
+		{"seen", []vote.Vote{yes, yes, yes}, []vote.Vote{none, yes, yes}, 1},
+		{"seen in quarantine", []vote.Vote{{Code: vote.Quarantined}, yes, yes}, []vote.Vote{none, yes, yes}, 1},
+		{"never seen", []vote.Vote{silent, yes, yes}, []vote.Vote{none, yes, yes}, 0},
+		{"without one before", []vote.Vote{none, yes, yes}, []vote.Vote{none, yes, yes}, 0},
+		{"all at once, which may still start", []vote.Vote{yes, yes, yes}, []vote.Vote{none, none, none}, 0},
+		{"one of two", []vote.Vote{yes, yes}, []vote.Vote{none, yes}, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s, err := New(Options{Nodes: servers(t, []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"}[:len(tt.now)]...)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.noteRecords(tt.before)
+			actions := s.planRepairs(tt.now, true)
+			if len(actions) != tt.want {
+				t.Fatalf("%+v, want %d", actions, tt.want)
+			}
+			for _, a := range actions {
+				if a.node != 0 || a.script != scripts.Register || a.args[0] != "forgot" {
+					t.Errorf("%+v", a)
+				}
+			}
+		})
+	}
+}
