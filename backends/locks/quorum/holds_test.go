@@ -311,13 +311,13 @@ func TestRelease_SparesAHoldThatItBrings(t *testing.T) {
 func TestUnlock_GoesByTheHoldsOwnValidity(t *testing.T) {
 	t.Parallel()
 	p, _, _ := proxies(t, 2)
-	g := lock(t, p[0], "job", "alice", time.Minute)
+	g := request(t, p[0], "alice", "first")
 	if _, err := p[1].Renew(t.Context(), locks.RenewRequest{Key: locks.Key{Name: "job"}, Owner: "alice", TTL: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	lock(t, p[1], "job", "alice", 2*time.Second)
-	unlock(t, p[0], "job", "alice", 1) // gives back the hold that the other proxy has renewed
-	eventually(t, time.Minute, "the short hold ends", func() bool {
+	giveBack(t, p[0], "alice", "first", 1) // which the other proxy has renewed
+	eventually(t, 40*time.Second, "the short hold ends", func() bool {
 		a, err := p[0].Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: "bob", TTL: time.Minute})
 		return err == nil && a.Granted
 	})
