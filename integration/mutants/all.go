@@ -154,6 +154,13 @@ if h and h.owner ~= owner and not replaces then return`}},
 		Edits:  []Edit{{"backends/locks/keepalive.go", "next, l.doubtful = min(next, l.next), true", "next = l.until - l.lead()"}},
 	},
 	{
+		Name:   "unlock-by-another-hold",
+		Breaks: "an UNLOCK goes by the validity of the hold that it gives back: by that of another hold it succeeds after a rival's grant",
+		Rare:   true,
+		Units:  Units{"backends/locks/quorum", "^TestUnlock_GoesByTheHoldsOwnValidity$"},
+		Edits:  []Edit{{"backends/locks/quorum/unlock.go", "if g.firstEnd(holds) > s.Now() {", "if len(g.holds) > 0 && lastEnd(g.holds) > s.Now() {"}},
+	},
+	{
 		Name:   "request-known-by-one-hold",
 		Breaks: "an UNLOCK of a request that was given back by its other hold gives back what is left: else the owner keeps a hold that it has given back",
 		Rare:   true,

@@ -311,7 +311,11 @@ func TestRelease_SparesAHoldThatItBrings(t *testing.T) {
 func TestUnlock_GoesByTheHoldsOwnValidity(t *testing.T) {
 	t.Parallel()
 	p, _, _ := proxies(t, 2)
-	g := request(t, p[0], "alice", "first")
+	a, err := p[0].Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: "alice", TTL: 30 * time.Second, Req: "first"})
+	if err != nil || !a.Granted {
+		t.Fatal(a, err)
+	}
+	// It does not shorten the lease, so that no node has a note of it.
 	if _, err := p[1].Renew(t.Context(), locks.RenewRequest{Key: locks.Key{Name: "job"}, Owner: "alice", TTL: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
@@ -321,7 +325,7 @@ func TestUnlock_GoesByTheHoldsOwnValidity(t *testing.T) {
 		a, err := p[0].Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: "bob", TTL: time.Minute})
 		return err == nil && a.Granted
 	})
-	left, err := p[1].Unlock(t.Context(), locks.UnlockRequest{Key: locks.Key{Name: "job"}, Owner: "alice", Fence: g.Fence})
+	left, err := p[1].Unlock(t.Context(), locks.UnlockRequest{Key: locks.Key{Name: "job"}, Owner: "alice", Fence: a.Fence})
 	if foreign := (*locks.NotOwnerError)(nil); !errors.Is(err, locks.ErrLost) && !errors.As(err, &foreign) {
 		t.Errorf("UNLOCK of the short hold: %d, %v", left, err)
 	}
