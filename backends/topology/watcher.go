@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends"
+	"github.com/lockproxy/lockproxy/backends/loglimit"
 )
 
 const (
@@ -50,12 +51,15 @@ type Watcher struct {
 	mode           string
 	modeKnown      bool            // false: mode is a guess from the URL
 	failing        bool            // the last probe failed
+	failed         bool            // and the log is to say so
 	severalMasters bool            // the last probe found several where there may be one
 	masters        string          // of the last Topology, as logged
 	lastRoles      map[string]role // of each node, by address, as last answered
 	targets        []string        // nodes of a Cluster, masters first, or sentinels: to probe next
 	incomplete     bool            // some of the targets did not answer
 	subscribed     map[string]context.CancelFunc
+	probeLines     loglimit.Limit // that probes fail, and work again
+	masterLines    loglimit.Limit
 	subscriptions  sync.WaitGroup
 
 	mu    sync.Mutex // conns is filled by the goroutines of one probe
@@ -182,14 +186,16 @@ func (w *Watcher) interval() (least, most time.Duration) {
 	return minPause, maxAge
 }
 
-// logChange logs the first of a series of failed probes, and masters that are not
-// those of the Topology before.
+// logChange logs that probes fail, or work again, and masters that are not those of the Topology before.
 func (w *Watcher) logChange(t *Topology, err error) {
-	alone := w.mode == ModeStandalone && !w.opt.Replicas // its pool logs that it is down
-	if err != nil && !w.failing && !alone {
-		w.opt.Log.Warn(w.opt.Subject+" topology probe failed; the last topology stays in use", w.logKey(), w.seed.String(), "error", err)
-	}
 	w.failing = err != nil
+	failed := w.failing && (w.mode != ModeStandalone || w.opt.Replicas) // else its pool logs that it is down
+	if leftOut, due := w.probeLines.State(failed != w.failed, time.Now()); due && failed {
+		w.log(slog.LevelWarn, "topology probe failed; the last topology stays in use", leftOut, slog.Any("error", err))
+	} else if due {
+		w.log(slog.LevelInfo, "topology probe works again", leftOut)
+	}
+	w.failed = failed
 	if t == nil {
 		return
 	}
@@ -200,19 +206,19 @@ func (w *Watcher) logChange(t *Topology, err error) {
 		}
 	}
 	masters := strings.Join(names, " ")
-	if masters == w.masters {
-		return
+	if leftOut, due := w.masterLines.State(masters != w.masters, time.Now()); due && masters == "" {
+		w.log(slog.LevelWarn, "has no master", leftOut)
+	} else if due {
+		w.log(slog.LevelInfo, "masters found", leftOut, slog.String("mode", w.mode), slog.String("masters", masters))
 	}
 	w.masters = masters
-	if masters == "" {
-		w.opt.Log.Warn(w.opt.Subject+" has no master", w.logKey(), w.seed.String())
-		return
-	}
-	w.opt.Log.Info(w.opt.Subject+" masters found", "mode", w.mode, "masters", masters, w.logKey(), w.seed.String())
 }
 
-// logKey is Subject as a log field's name.
-func (w *Watcher) logKey() string { return strings.ReplaceAll(w.opt.Subject, " ", "_") }
+// log logs about the Subject; leftOut changes before had no line.
+func (w *Watcher) log(level slog.Level, text string, leftOut int, attrs ...slog.Attr) {
+	attrs = append(attrs, slog.String(strings.ReplaceAll(w.opt.Subject, " ", "_"), w.seed.String()))
+	w.opt.Log.LogAttrs(context.Background(), level, w.opt.Subject+" "+text, loglimit.With(attrs, leftOut)...)
+}
 
 // close ends the subscriptions, waits for their goroutines, and closes connections.
 func (w *Watcher) close() {

@@ -102,6 +102,7 @@ type Pool struct {
 	conns      map[*Conn]struct{} // opened and not yet ended
 	logins     map[loginKey]*login
 	rechecking bool // recheckLogins runs
+	lines      lines
 	closed     bool
 	wg         sync.WaitGroup // of all goroutines; Go is called with mu held and closed false
 }
@@ -200,7 +201,7 @@ func (p *Pool) lend(ctx context.Context, id Identity, class ConnClass, hint uint
 	}
 	if old := g.conns[i]; old != nil && old.wasLost() {
 		p.opt.counters.reconnects.Add(1)
-		p.opt.Log.Info("connected to the upstream again", "upstream", p.opt.Server.String(), "reason", old.reason())
+		p.logReconnected(old.reason())
 	}
 	g.err = nil
 	g.conns[i] = c
@@ -344,7 +345,7 @@ func (p *Pool) open(ctx context.Context, id Identity, shared bool) (*Conn, error
 	p.refresh()
 	p.opt.counters.failures.Add(1)
 	if p.downSince.Swap(time.Now().UnixMilli()) == 0 && !p.draining.Load() { // else another has its place
-		p.opt.Log.Warn("upstream is down", "upstream", p.opt.Server.String(), "error", err)
+		p.changed(err)
 	}
 	return nil, &DownError{err}
 }
@@ -358,7 +359,7 @@ func (p *Pool) refresh() {
 
 func (p *Pool) noteUp() {
 	if wasDown, replaced := p.downSince.Swap(0) != 0, p.replaces.Swap(false); wasDown || replaced {
-		p.opt.Log.Info("upstream is up", "upstream", p.opt.Server.String())
+		p.changed(nil)
 	}
 }
 

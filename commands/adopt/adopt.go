@@ -12,10 +12,10 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/loglimit"
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 	"github.com/lockproxy/lockproxy/commands/adopt/join"
-	"github.com/lockproxy/lockproxy/commands/adopt/oncelog"
 	"github.com/lockproxy/lockproxy/commands/adopt/pattern"
 	"github.com/lockproxy/lockproxy/commands/adopt/readers"
 	"github.com/lockproxy/lockproxy/commands/adopt/turns"
@@ -82,7 +82,7 @@ type Adoption struct {
 
 	counters    counters
 	divergences [][numDivergences]atomic.Int64 // of the patterns
-	lines       oncelog.Limiter
+	lines       loglimit.Kinds[[2]string]      // a pattern, and what lines are about
 }
 
 // New makes an Adoption. The first pattern that matches a key counts.

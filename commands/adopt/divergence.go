@@ -4,9 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"slices"
-	"time"
 
-	"github.com/lockproxy/lockproxy/commands/adopt/oncelog"
+	"github.com/lockproxy/lockproxy/backends/loglimit"
 )
 
 // A divergence is how upstream and nodes differ about a lock, where both must agree.
@@ -27,7 +26,7 @@ var divergenceNames = [numDivergences]string{"nodes_held", "nodes_lack", "upstre
 func (a *Adoption) diverged(ctx context.Context, conn Connection, c *Call, how divergence, g guess) {
 	a.divergences[slices.Index(a.patterns, c.pattern)][how].Add(1)
 	name := divergenceNames[how]
-	leftOut, due := a.lines.Due(oncelog.Kind{Pattern: c.pattern.Glob, What: "divergence " + name}, time.Now())
+	leftOut, due := a.lineDue(c.pattern.Glob, "divergence "+name)
 	if !due {
 		return
 	}
@@ -38,8 +37,5 @@ func (a *Adoption) diverged(ctx context.Context, conn Connection, c *Call, how d
 	}
 	line := append(conn.About(), slog.String("how", name), slog.String("lock", brief(c.Key())), slog.String("pattern", c.pattern.Glob),
 		slog.String("command", c.command), slog.Int64("fence", g.fence), slog.String("made", g.made.info()))
-	if leftOut > 0 {
-		line = append(line, slog.Int("left_out", leftOut))
-	}
-	a.opt.Log.LogAttrs(ctx, slog.LevelWarn, "adopted key: upstream and lock nodes differ", line...)
+	a.opt.Log.LogAttrs(ctx, slog.LevelWarn, "adopted key: upstream and lock nodes differ", loglimit.With(line, leftOut)...)
 }

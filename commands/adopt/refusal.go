@@ -7,8 +7,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/lockproxy/lockproxy/backends/loglimit"
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
-	"github.com/lockproxy/lockproxy/commands/adopt/oncelog"
 )
 
 // A Reason is the kind of a refusal, for metrics and the log.
@@ -81,7 +81,7 @@ func (a *Adoption) logRefusal(conn Connection, err error) {
 	if !errors.As(err, &refused) {
 		return
 	}
-	leftOut, due := a.lines.Due(oncelog.Kind{Pattern: refused.Pattern, What: refused.Command}, time.Now())
+	leftOut, due := a.lineDue(refused.Pattern, refused.Command)
 	if !due {
 		return
 	}
@@ -97,10 +97,12 @@ func (a *Adoption) logRefusal(conn Connection, err error) {
 	if refused.Class != "" {
 		line = append(line, slog.String("class", string(refused.Class)))
 	}
-	if leftOut > 0 {
-		line = append(line, slog.Int("left_out", leftOut))
-	}
-	a.opt.Log.LogAttrs(context.Background(), slog.LevelWarn, "adopted key: command refused", line...)
+	a.opt.Log.LogAttrs(context.Background(), slog.LevelWarn, "adopted key: command refused", loglimit.With(line, leftOut)...)
+}
+
+// lineDue reports whether a line about a pattern is to be written, and how many of the same about were left out before it.
+func (a *Adoption) lineDue(of, about string) (leftOut int, due bool) {
+	return a.lines.Due([2]string{of, about}, [2]string{of, "others"}, loglimit.OnceAMinute, time.Now())
 }
 
 // brief shortens a text of a client for the log.

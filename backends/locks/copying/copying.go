@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/backends/loglimit"
 )
 
 const (
@@ -28,14 +29,13 @@ const (
 	// when it saw the loss. Clocks agree on a second within one percent: twice that for two of them.
 	copyDelay  = voters.RoundLimit + voters.RoundLimit/50 + 10*time.Millisecond
 	retryDelay = time.Second // after a copy that failed
-	logEvery   = time.Minute // that copies for a node fail
 )
 
 // A copier copies for the nodes of a Set, one after the other.
 type copier struct {
 	set    *voters.Set
 	begin  map[loss]time.Duration // when a copy may begin by this proxy's clock
-	logged map[int]time.Duration  // when it was last logged of a node that a copy failed; none since one was done
+	failed []loglimit.Limit       // of the lines that a copy for a node failed, since one was done
 }
 
 // A loss is one loss of memory of one node.
@@ -46,7 +46,7 @@ type loss struct {
 
 // Run copies for each node that has forgotten, until ctx ends. It is called at most once.
 func Run(ctx context.Context, s *voters.Set) {
-	c := &copier{set: s, begin: map[loss]time.Duration{}, logged: map[int]time.Duration{}}
+	c := &copier{set: s, begin: map[loss]time.Duration{}, failed: make([]loglimit.Limit, len(s.Members))}
 	for ctx.Err() == nil {
 		forgotten, changed := s.Forgotten()
 		next, wait := c.due(forgotten)
@@ -95,20 +95,18 @@ func (c *copier) try(ctx context.Context, f voters.Forgotten) {
 	case err != nil:
 		c.logFailed(f.Node, err)
 	default:
-		delete(c.logged, f.Node)
+		c.failed[f.Node] = loglimit.Limit{}
 		c.set.Opts.Log.LogAttrs(ctx, slog.LevelInfo, "lock node knows what the others hold", c.nodeAttr(f.Node), slog.Int("names", names), slog.Duration("took", (c.set.Clock()-began).Round(time.Millisecond)))
 		c.set.RequestProbe()
 	}
 }
 
-// logFailed logs that a copy for a node failed, if that was not logged for a minute.
+// logFailed logs that a copy for a node failed, once a minute.
 func (c *copier) logFailed(node int, err error) {
-	now := c.set.Clock()
-	if at, was := c.logged[node]; was && now-at < logEvery {
-		return
+	if leftOut, due := c.failed[node].Due(loglimit.OnceAMinute, c.set.LogTime()); due {
+		line := []slog.Attr{c.nodeAttr(node), slog.String("reason", strings.ReplaceAll(err.Error(), "\n", "; "))}
+		c.set.Opts.Log.LogAttrs(context.Background(), slog.LevelWarn, "lock node does not know yet what the others hold", loglimit.With(line, leftOut)...)
 	}
-	c.logged[node] = now
-	c.set.Opts.Log.LogAttrs(context.Background(), slog.LevelWarn, "lock node does not know yet what the others hold", c.nodeAttr(node), slog.String("reason", strings.ReplaceAll(err.Error(), "\n", "; ")))
 }
 
 func (c *copier) nodeAttr(node int) slog.Attr {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/backends/loglimit"
 )
 
 // TestDue_WaitsByItsOwnClock: a node whose clock was set forward says too early that nobody counts its old votes any more.
@@ -71,10 +72,10 @@ func TestLogFailed_OnceAMinute(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &copier{set: set, logged: map[int]time.Duration{}}
+	c := &copier{set: set}
 	for i, want := range map[int]int{1: 1, 59: 1, 120: 3} {
 		log.Reset()
-		clear(c.logged)
+		c.failed = make([]loglimit.Limit, 1)
 		for range i + 1 {
 			c.logFailed(0, errTooFew)
 			now += time.Second

@@ -2,23 +2,25 @@ package etcd
 
 import (
 	"context"
-
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/loglimit"
 )
 
 const probeEvery = time.Second
 
 // statuses are what the last probes told of the members.
 type statuses struct {
-	mu  sync.Mutex
-	all []locks.NodeStatus
+	mu    sync.Mutex
+	all   []locks.NodeStatus
+	lines []loglimit.Limit // about each member
 }
 
 // Nodes implements locks.Inspector.
@@ -87,13 +89,12 @@ func (s *Store) noteStatus(i int, r *statusResponse, err error, took time.Durati
 		n.Since = time.Now()
 	}
 	s.status.all[i] = n
+	leftOut, due := s.status.lines[i].State(n.State != before.State, time.Now())
 	s.status.mu.Unlock()
-	switch {
-	case n.State == before.State:
-	case n.Ready():
-		s.opts.Log.Info("etcd member takes part", "member", n.Address)
-	default:
-		s.opts.Log.Warn("etcd member does not take part", "member", n.Address, "state", n.Brief())
+	if line := []slog.Attr{slog.String("member", n.Address)}; due && n.Ready() {
+		s.opts.Log.LogAttrs(s.ctx, slog.LevelInfo, "etcd member takes part", loglimit.With(line, leftOut)...)
+	} else if due {
+		s.opts.Log.LogAttrs(s.ctx, slog.LevelWarn, "etcd member does not take part", loglimit.With(append(line, slog.String("state", n.Brief())), leftOut)...)
 	}
 }
 

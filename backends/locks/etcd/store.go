@@ -29,6 +29,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/chores"
 	"github.com/lockproxy/lockproxy/backends/locks/seats"
+	"github.com/lockproxy/lockproxy/backends/loglimit"
 	"github.com/lockproxy/lockproxy/backends/metrics"
 )
 
@@ -86,7 +87,7 @@ func New(o Options) (*Store, error) {
 	if s.seats, err = seats.NewBook(remembers); err != nil {
 		return nil, err
 	}
-	s.status.all = make([]locks.NodeStatus, len(o.Members))
+	s.status.all, s.status.lines = make([]locks.NodeStatus, len(o.Members)), make([]loglimit.Limit, len(o.Members))
 	for i, m := range o.Members {
 		s.status.all[i] = locks.NodeStatus{Address: m, Etcd: true, State: locks.NodeUnknown}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends"
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/vote"
+	"github.com/lockproxy/lockproxy/backends/loglimit"
 )
 
 const (
@@ -85,9 +86,9 @@ type Node struct {
 
 	// Owned by the worker.
 	connected      bool
-	scriptsLoaded  bool        // on this connection
-	connectionLost bool        // the connection before was lost
-	reconnects     changeLimit // of the lines about connections made again
+	scriptsLoaded  bool           // on this connection
+	connectionLost bool           // the connection before was lost
+	reconnects     loglimit.Limit // of the lines about connections made again
 	batch          []ScriptCall
 	batcher        batcher
 	cmds           []rueidis.Completed
@@ -408,7 +409,7 @@ func (n *Node) Name(err error) error {
 // reconnected logs that a lost connection has been made again.
 func (n *Node) reconnected() {
 	n.meter.reconnects.Add(1)
-	leftOut, due := n.reconnects.due(true, n.set.Clock())
+	leftOut, due := n.reconnects.Due(loglimit.Changes, n.set.LogTime())
 	if !due {
 		return
 	}
@@ -419,7 +420,7 @@ func (n *Node) reconnected() {
 	if why != nil {
 		attrs = append(attrs, slog.String("reason", why.Error()))
 	}
-	n.set.Opts.Log.LogAttrs(context.Background(), slog.LevelInfo, "lock node reconnected", withLeftOut(attrs, leftOut)...)
+	n.set.Opts.Log.LogAttrs(context.Background(), slog.LevelInfo, "lock node reconnected", loglimit.With(attrs, leftOut)...)
 }
 
 // failed notes a batch without an answer, and pauses, longer each time.

@@ -13,6 +13,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/nodekeys"
 	"github.com/lockproxy/lockproxy/backends/locks/vote"
+	"github.com/lockproxy/lockproxy/backends/loglimit"
 	"github.com/lockproxy/lockproxy/scripts"
 )
 
@@ -31,7 +32,7 @@ type recovery struct {
 
 	mu      sync.Mutex
 	status  []locks.NodeStatus
-	changes []changeLimit // of the lines about each node
+	changes []loglimit.Limit // of the lines about each node
 	quorum  quorumLog
 	forgot  []Forgotten // by the last probe
 
@@ -79,7 +80,7 @@ func (s *Set) noteForgottenLocked(votes []vote.Vote) {
 func (r *recovery) init(nodes int) {
 	r.turn, r.forgotChanged = make(chan struct{}, 1), make(chan struct{}, 1)
 	r.missing, r.had = make([]time.Duration, nodes), make([]bool, nodes)
-	r.status, r.changes = make([]locks.NodeStatus, nodes), make([]changeLimit, nodes)
+	r.status, r.changes = make([]locks.NodeStatus, nodes), make([]loglimit.Limit, nodes)
 }
 
 // begin waits until no other probe is under way. Unless it returns an error, end must follow.

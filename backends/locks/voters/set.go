@@ -88,6 +88,9 @@ func New(o Options) (*Set, error) {
 	return s, nil
 }
 
+// LogTime is Clock for the limits of lines.
+func (s *Set) LogTime() time.Time { return time.Time{}.Add(s.Clock()) }
+
 // MS is a duration as the scripts take it.
 func MS(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/vote"
+	"github.com/lockproxy/lockproxy/backends/loglimit"
 )
 
 func isRefusal(err error) bool {
@@ -69,22 +70,22 @@ func (s *Set) LastStatus(i int) locks.NodeStatus {
 
 // quorumLog is what the log told of the quorum.
 type quorumLog struct {
-	changes changeLimit
+	changes loglimit.Limit
 	had     bool          // a quorum has voted since the start
 	lost    time.Duration // since when fewer vote; 0: a quorum does
 	lostFor time.Duration // how long that lasted when it was last over
 }
 
-// note notes at a time whether a quorum votes. A line about it may be due; leftOut changes before had none.
-func (q *quorumLog) note(has bool, now time.Duration) (leftOut int, due bool) {
-	changed := has == (q.lost != 0)
+// note notes at a time whether a quorum votes, and reports whether that has changed.
+func (q *quorumLog) note(has bool, now time.Duration) (changed bool) {
+	changed = has == (q.lost != 0)
 	switch {
 	case changed && has:
 		q.lost, q.lostFor = 0, now-q.lost
 	case changed:
 		q.lost = max(now, 1)
 	}
-	return q.changes.due(changed, now)
+	return changed
 }
 
 // logQuorumLocked logs that fewer nodes vote than must agree, and that enough do again. Until enough have, after the
@@ -101,7 +102,7 @@ func (s *Set) logQuorumLocked() {
 	}
 	q, has := &s.recovery.quorum, voting >= s.Quorum
 	q.had = q.had || has
-	leftOut, due := q.note(has, s.Clock())
+	leftOut, due := q.changes.State(q.note(has, s.Clock()), s.LogTime())
 	if !due {
 		return
 	}
@@ -117,7 +118,7 @@ func (s *Set) logQuorumLocked() {
 	case !q.had:
 		level, text = slog.LevelWarn, "no lock quorum yet: no lock can be taken"
 	}
-	s.Opts.Log.LogAttrs(context.Background(), level, text, withLeftOut(attrs, leftOut)...)
+	s.Opts.Log.LogAttrs(context.Background(), level, text, loglimit.With(attrs, leftOut)...)
 }
 
 // noteEmptied logs once that all nodes have lost their memory. The caller has the turn.
@@ -146,7 +147,7 @@ func (s *Set) recordStatus(votes []vote.Vote) {
 		s.recovery.status[i] = is
 		s.Members[i].meter.quarantine(&is)
 		changed := was.State != is.State || was.Up != is.Up || is.State == locks.NodeRefusing && was.Brief() != is.Brief()
-		if leftOut, due := s.recovery.changes[i].due(changed, s.Clock()); due {
+		if leftOut, due := s.recovery.changes[i].State(changed, s.LogTime()); due {
 			s.logStatus(i, &is, leftOut)
 		}
 	}
@@ -163,7 +164,7 @@ func (s *Set) logStatus(i int, is *locks.NodeStatus, leftOut int) {
 	if is.Err != nil || leftOut > 0 {
 		level = slog.LevelWarn
 	}
-	s.Opts.Log.LogAttrs(context.Background(), level, "lock node", withLeftOut(attrs, leftOut)...)
+	s.Opts.Log.LogAttrs(context.Background(), level, "lock node", loglimit.With(attrs, leftOut)...)
 }
 
 // justForgot is how long a node that was emptied takes to know, at most, whether it may be told what the others hold.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks/vote"
+	"github.com/lockproxy/lockproxy/backends/loglimit"
 )
 
 // newLogged is a Set of three nodes that logs to a buffer, and its clock.
@@ -58,7 +59,7 @@ func TestRecordStatus_FlappingNodes(t *testing.T) {
 		}
 	}
 	for _, texts := range [][]string{{"lock node", "127.0.0.1:2"}, {"lock node", "127.0.0.1:3"}, {"lock quorum"}} {
-		if lines := linesOf(log, texts...); len(lines) > changeLines+10 || len(linesOf(log, append(texts, "left_out=59")...)) == 0 {
+		if lines := linesOf(log, texts...); len(lines) > loglimit.Changes.First+10 || len(linesOf(log, append(texts, "left_out=59")...)) == 0 {
 			t.Errorf("%q: %d lines in ten minutes, of which these are the last:\n%s", texts, len(lines), strings.Join(lines[max(0, len(lines)-3):], ""))
 		}
 	}
@@ -92,25 +93,5 @@ func TestRecordStatus_RestartsOfANode(t *testing.T) {
 		if lines := linesOf(log, "lock node"); len(lines) != len(steps) || len(linesOf(log, "left_out")) > 0 {
 			t.Errorf("a restart after %v without a change:\n%s", pause, log)
 		}
-	}
-}
-
-// TestChangeLimit_LastWord: after a storm the last change has a line when nothing has changed for ten seconds, and only one.
-func TestChangeLimit_LastWord(t *testing.T) {
-	var l changeLimit
-	now, changes := time.Hour, 0
-	for ; changes < changeLines+3; changes++ {
-		now += time.Second
-		l.due(true, now)
-	}
-	var due []int
-	for range 30 {
-		now += time.Second
-		if leftOut, write := l.due(false, now); write {
-			due = append(due, leftOut)
-		}
-	}
-	if len(due) != 1 || due[0] != 2 {
-		t.Errorf("lines after the storm, with how many were left out: %v, want one with 2", due)
 	}
 }

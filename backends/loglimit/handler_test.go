@@ -57,7 +57,7 @@ func TestHandler_KindsAreBounded(t *testing.T) {
 	if got := strings.Count(out.String(), "\n"); got > maxKinds+2*5 {
 		t.Errorf("%d lines", got)
 	}
-	if got := len(h.(*limitedHandler).limiter.kinds); got > maxKinds+1 {
+	if got := len(h.(*limitedHandler).kinds.limits); got > maxKinds+1 {
 		t.Errorf("%d kinds are remembered", got)
 	}
 }
