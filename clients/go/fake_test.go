@@ -144,3 +144,11 @@ func (f *fake) want(t *testing.T, lines ...string) {
 		t.Errorf("sent\n%s\nwant\n%s", got, want)
 	}
 }
+
+// withoutChance has pauses that are no longer than they must be, until the test ends.
+func withoutChance(t *testing.T) {
+	t.Helper()
+	before := random
+	random = func(time.Duration) time.Duration { return 0 }
+	t.Cleanup(func() { random = before })
+}

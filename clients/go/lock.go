@@ -157,6 +157,7 @@ func (l *Lock) keep(every time.Duration, renew func() renewal) {
 		closed = l.conn.Closed()
 	}
 	var failed error // the last renewal; nil: it did not
+	var pauses backoff
 	next, end := time.NewTimer(time.Until(l.asked.Add(every))), time.NewTimer(time.Until(l.until))
 	defer next.Stop()
 	defer end.Stop()
@@ -178,6 +179,7 @@ func (l *Lock) keep(every time.Duration, renew func() renewal) {
 		case a := <-answers:
 			switch failed = a.err; {
 			case failed == nil && time.Now().Before(l.until): // else it is lost, and Err may have said so
+				pauses = backoff{}
 				l.extend(a.asked.Add(a.validity))
 				end.Reset(time.Until(l.until))
 				next.Reset(time.Until(a.asked.Add(every)))
@@ -185,7 +187,7 @@ func (l *Lock) keep(every time.Duration, renew func() renewal) {
 				l.lose(failed)
 				return
 			default:
-				next.Reset(pause)
+				next.Reset(min(pauses.next(), max(pause, time.Until(l.until)/2))) // so that a try comes while the lease can be saved
 			}
 		}
 	}

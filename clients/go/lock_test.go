@@ -289,6 +289,42 @@ func TestLock_ReleaseInAnOutage(t *testing.T) {
 	})
 }
 
+// TestLock_RenewInAnOutage: RENEW is sent again less and less often, and more often again towards the end of the lease: an answer that
+// comes a quarter of a second before the end saves it. Then it begins anew.
+func TestLock_RenewInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(holding)
+		l, _ := hold(t, f, Options{TTL: 6 * time.Second, MaxHold: time.Hour})
+		sent := []time.Duration{}
+		f.answer = func(_ context.Context, _ *fakeConn, args []string) (any, error) {
+			if left := time.Until(l.Until()); args[0] != "RENEW" || left < 250*time.Millisecond {
+				return int64(6000), nil
+			}
+			sent = append(sent, time.Since(f.began))
+			return nil, quorumFailed
+		}
+		until := l.Until()
+		for l.Until().Equal(until) && l.Err() == nil {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if l.Err() != nil {
+			t.Fatalf("it is lost: %v; sent at %v", l.Err(), sent)
+		}
+		least := pause
+		for i := 1; i < len(sent); i++ {
+			p, half := sent[i]-sent[i-1], (until.Sub(f.began)-sent[i-1])/2
+			if p < min(least, half) || p > min(least+least/4, half) {
+				t.Errorf("pause %d is %v, want %v or a quarter more, or half of what is left, %v", i, p, least, half)
+			}
+			least = min(2*least, maxPause)
+		}
+		f.answer = holding
+		if err := l.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestLock_ReleaseTriesUntilTheLeaseIsOver, in the background when the context has ended.
 func TestLock_ReleaseTriesUntilTheLeaseIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -39,7 +39,7 @@ const (
 	maxPiece  = 5 * time.Second        // of a wait, in one LOCK
 	minAnswer = time.Second            // the least time for an answer on a connection of its own
 	pause     = 100 * time.Millisecond // before a command that failed is sent again
-	maxPause  = 800 * time.Millisecond // before UNLOCK is, and up to a quarter more
+	maxPause  = 800 * time.Millisecond // after some failures, and up to a quarter more
 )
 
 // A Client is what an adapter makes of a client library. It is safe for concurrent use.
@@ -233,6 +233,7 @@ func (r *request) take(ctx context.Context) (l *Lock, err error) {
 	if r.Wait < 0 {
 		deadline = time.Now().Add(math.MaxInt64 / 2)
 	}
+	var pauses backoff
 	for first := true; ; first = false {
 		reply, err := r.ask(ctx, first, time.Until(deadline))
 		switch {
@@ -257,7 +258,9 @@ func (r *request) take(ctx context.Context) (l *Lock, err error) {
 		case err != ErrNotAcquired && !again(err), !time.Now().Before(deadline):
 			return nil, r.failure(err)
 		case err != ErrNotAcquired:
-			sleep(ctx, pause)
+			sleep(ctx, min(pauses.next(), time.Until(deadline)))
+		default:
+			pauses = backoff{}
 		}
 	}
 }
@@ -368,26 +371,34 @@ func words(verb string, names []string) []string {
 	return append([]string{verb + "ALL", strconv.Itoa(len(names))}, names...)
 }
 
-// unlock gives back what the owner has, or may have, and tries until the given time, at least once. It waits longer each time, up to a
-// second: in an outage there may be many of these, and each keeps the lock nodes busy.
+// unlock gives back what the owner has, or may have, and tries until the given time, at least once.
 func unlock(c Client, names []string, owner string, shared bool, until time.Time) error {
 	args := append(words("UNLOCK", names), owner, "REQ", owner)
 	if shared {
 		args = append(args, "SHARED")
 	}
-	for after := pause; ; after = min(2*after, maxPause) {
+	for pauses := (backoff{}); ; {
 		ctx, cancel := context.WithDeadline(context.Background(), latest(until, time.Now().Add(minAnswer)))
 		_, err := c.Do(ctx, args...)
 		cancel()
 		if err == nil || !again(err) || !time.Now().Before(until) {
 			return err
 		}
-		time.Sleep(min(jittered(after), time.Until(until)))
+		time.Sleep(min(pauses.next(), time.Until(until)))
 	}
 }
 
-// jittered is d and up to a quarter more, so that clients which failed together do not come back together.
-func jittered(d time.Duration) time.Duration { return d + mathrand.N(d/4) }
+// A backoff is how long to wait before a command that failed is sent again: longer each time, up to a second. In an outage there may be many
+// of these, and each keeps the lock nodes busy. Its zero value begins anew.
+type backoff struct{ last time.Duration }
+
+// next is the next pause: up to a quarter longer at random, so that clients which failed together do not come back together.
+func (b *backoff) next() time.Duration {
+	b.last = min(max(2*b.last, pause), maxPause)
+	return b.last + random(b.last/4)
+}
+
+var random = mathrand.N[time.Duration] // tests have their own
 
 func latest(a, b time.Time) time.Time {
 	if a.After(b) {

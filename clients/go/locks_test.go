@@ -17,8 +17,37 @@ const (
 	lockLost     = ReplyError("LOCKLOST this owner has no lock")
 )
 
+// TestAcquire_InAnOutage: LOCK is sent again after 0.1 s, then less and less often, and the last time when the wait is over.
+func TestAcquire_InAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, sent := newFake(nil), []time.Duration{}
+		f.answer = func(_ context.Context, _ *fakeConn, args []string) (any, error) {
+			if args[0] == "LOCK" {
+				sent = append(sent, time.Since(f.began))
+				return nil, quorumFailed
+			}
+			return int64(1), nil
+		}
+		if _, err := New(f).Acquire(t.Context(), "job", Options{Wait: 10 * time.Second}); !errors.Is(err, quorumFailed) {
+			t.Error(err)
+		}
+		least := pause
+		for i := 1; i < len(sent)-1; i++ {
+			if p := sent[i] - sent[i-1]; p < least || p > least+least/4 {
+				t.Errorf("pause %d is %v, want %v or a quarter more", i, p, least)
+			}
+			least = min(2*least, maxPause)
+		}
+		if last := sent[len(sent)-1]; last != 10*time.Second {
+			t.Errorf("the last is sent after %v", last)
+		}
+		synctest.Wait()
+	})
+}
+
 // TestAcquire_Asks: which LOCKs are sent, when and where, and what Acquire returns.
 func TestAcquire_Asks(t *testing.T) {
+	withoutChance(t)
 	tests := []struct {
 		name    string
 		opts    Options
@@ -59,15 +88,15 @@ func TestAcquire_Asks(t *testing.T) {
 			"0.0 LOCK job 30000 OWNER A REQ A\n0.0 UNLOCK job A REQ A"},
 		{"not answered", Options{}, 0, []any{errBroken, int64(1)}, errBroken,
 			"0.0 LOCK job 30000 OWNER A REQ A\n0.0 UNLOCK job A REQ A"},
-		{"granted after a fault", Options{Wait: time.Second, NoRenew: true}, 2, []any{errBroken, quorumFailed, draining, upstreamDown, grant(7, time.Minute)}, nil,
+		{"granted after a fault", Options{Wait: 2 * time.Second, NoRenew: true}, 2, []any{errBroken, quorumFailed, draining, upstreamDown, grant(7, time.Minute)}, nil,
 			"0.0 LOCK job 30000 OWNER A REQ A\n" +
-				"own 0.1 LOCK job 30000 OWNER A REQ A WAIT 900\n" +
-				"own 0.2 LOCK job 30000 OWNER A REQ A WAIT 800\n" +
-				"own 0.3 LOCK job 30000 OWNER A REQ A WAIT 700\n" +
-				"own 0.4 LOCK job 30000 OWNER A REQ A WAIT 600"},
-		{"not granted after a fault", Options{Wait: 150 * time.Millisecond}, 1, []any{errBroken, quorumFailed, quorumFailed, draining, int64(1)}, quorumFailed,
+				"own 0.1 LOCK job 30000 OWNER A REQ A WAIT 1900\n" +
+				"own 0.3 LOCK job 30000 OWNER A REQ A WAIT 1700\n" +
+				"own 0.7 LOCK job 30000 OWNER A REQ A WAIT 1300\n" +
+				"own 1.5 LOCK job 30000 OWNER A REQ A WAIT 500"},
+		{"not granted after a fault", Options{Wait: 160 * time.Millisecond}, 1, []any{errBroken, quorumFailed, quorumFailed, draining, int64(1)}, quorumFailed,
 			"0.0 LOCK job 30000 OWNER A REQ A\n" +
-				"own 0.1 LOCK job 30000 OWNER A REQ A WAIT 50\n" +
+				"own 0.1 LOCK job 30000 OWNER A REQ A WAIT 60\n" +
 				"own 0.2 LOCK job 30000 OWNER A REQ A\n" +
 				"0.2 UNLOCK job A REQ A\n" +
 				"0.3 UNLOCK job A REQ A"},
@@ -99,6 +128,7 @@ func TestAcquire_Asks(t *testing.T) {
 
 // TestAcquireAll_Asks: with several names the commands are those of several, and the fences are by name.
 func TestAcquireAll_Asks(t *testing.T) {
+	withoutChance(t)
 	ab := []string{"b", "a"}
 	tests := []struct {
 		name    string
@@ -117,7 +147,7 @@ func TestAcquireAll_Asks(t *testing.T) {
 		{"granted after a fault", ab, Options{Wait: time.Second, NoRenew: true}, []any{errBroken, quorumFailed, grants(time.Minute, "b", 7, "a", 8)}, nil,
 			"0.0 LOCKALL 2 b a 30000 OWNER A REQ A\n" +
 				"own 0.1 LOCKALL 2 b a 30000 OWNER A REQ A WAIT 900\n" +
-				"own 0.2 LOCKALL 2 b a 30000 OWNER A REQ A WAIT 800"},
+				"own 0.3 LOCKALL 2 b a 30000 OWNER A REQ A WAIT 700"},
 		{"not answered, a reader", ab, Options{Shared: true}, []any{errBroken, int64(1)}, errBroken,
 			"0.0 LOCKALL 2 b a 30000 OWNER A REQ A SHARED\n0.0 UNLOCKALL 2 b a A REQ A SHARED"},
 		{"over before it came", ab, Options{Wait: time.Second, NoRenew: true}, []any{grants(0, "b", 7, "a", 8), int64(1), grants(time.Second, "b", 9, "a", 10)}, nil,

@@ -2,8 +2,8 @@
 
 import { randomBytes } from 'node:crypto'
 
-export const PAUSE = 100 // ms between two tries
-const MAX_PAUSE = 800 // ms, and up to a quarter more, between two UNLOCKs
+const PAUSE = 100 // ms between two tries
+const MAX_PAUSE = 800 // ms, and up to a quarter more, after some failures
 const MAX_HOLD = 3_600_000 // ms, as lockproxy's own
 const ENDED = 'its validity ended'
 
@@ -12,8 +12,10 @@ const ENDED = 'its validity ended'
 const SILENCE = 12_000
 
 /**
- * For how many ms to wait before UNLOCK is sent again, each time longer, up to a second: in an outage there may be many of these, and each
- * keeps the lock nodes busy. Clients that failed together do not come back together.
+ * For how many ms to wait before a command that failed is sent again, each time longer, up to a second: in an outage there may be many of
+ * these, and each keeps the lock nodes busy. Clients that failed together do not come back together.
+ *
+ * @returns {Generator<number, never>}
  */
 export function* pauses() {
   for (let pause = PAUSE; ; pause = Math.min(2 * pause, MAX_PAUSE)) yield pause * (1 + Math.random() / 4)
@@ -154,6 +156,7 @@ export class Lease {
   #renewsUntil
   #renewAt = Infinity
   #why = ENDED
+  #pauses = pauses()
 
   /**
    * @param {import('../index.js').LockOptions} options
@@ -178,6 +181,7 @@ export class Lease {
     this.until = asked + Math.min(validity, longest)
     this.#renewAt = this.#renews ? asked + Math.min(this.#ttl, longest) / 3 : Infinity
     this.#why = ENDED
+    this.#pauses = pauses()
     if (!this.#renews) return
     if (this.#renewAt > this.#renewsUntil) {
       this.#renewAt = Infinity
@@ -228,7 +232,8 @@ export class Lease {
     } else if (this.#session && word(error) === undefined) {
       this.ended(error)
     } else {
-      this.#renewAt = now + PAUSE
+      const pause = this.#pauses.next().value
+      this.#renewAt = now + Math.min(pause, Math.max(PAUSE, (this.until - now) / 2)) // while the lease can be saved
       this.#why = `${ENDED}, it could not be renewed: ${said}`
     }
   }

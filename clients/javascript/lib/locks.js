@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { adapt } from './clients.js'
-import { isLoss, isTransient, Lease, LockLost, LockNotAcquired, number, PAUSE, pauses, Request } from './lease.js'
+import { isLoss, isTransient, Lease, LockLost, LockNotAcquired, number, pauses, Request } from './lease.js'
 
 /** @import * as API from '../index.js' */
 
@@ -146,6 +146,7 @@ class Attempt {
   /** @returns {Promise<Lock | null>} */
   async #take() {
     const { signal } = this.#options
+    let waits = pauses()
     for (;;) {
       signal?.throwIfAborted()
       const asked = now()
@@ -153,6 +154,7 @@ class Attempt {
         const reply = await this.#ask(asked)
         if (reply) return this.#granted(/** @type {any} */ (reply), asked)
         if (now() >= this.#end) return null
+        waits = pauses()
       } catch (e) {
         this.#conn?.close()
         this.#conn = undefined
@@ -165,7 +167,7 @@ class Attempt {
         }
         signal?.throwIfAborted()
         if (!again(this.#client, e) || now() >= this.#end) throw e
-        await sleep(PAUSE, undefined, { signal }).catch(() => {})
+        await sleep(Math.min(waits.next().value, Math.ceil(this.#end - now())), undefined, { signal }).catch(() => {})
       }
     }
   }

@@ -82,6 +82,15 @@ test('UNLOCK in an outage is sent less and less often, and the last time when th
   assert.ok(client.verbs().length <= 1 + 8, `sent ${client.verbs()}`) // after 0, 0.1, 0.3, 0.7, 1.5, 2.3 and 3 s, or a ms before that and then
 })
 
+test('LOCK in an outage is sent less and less often, and the last time when the wait is over', async () => {
+  const client = new Scripted(...Array(100).fill(said('NOQUORUM 0 of 3')))
+  const began = performance.now()
+  await assert.rejects(new Locks(client).acquire('job', { wait: 3000 }), said('NOQUORUM 0 of 3'))
+  const locks = client.verbs().filter(verb => verb.endsWith('LOCK') && verb !== 'UNLOCK')
+  assert.ok(locks.length <= 8, `sent ${client.verbs()}`) // after 0, 0.1, 0.3, 0.7, 1.5, 2.3 and 3 s, or a ms before that and then
+  assert.ok(performance.now() - began >= 3000)
+})
+
 test('what cannot succeed is not tried again', async () => {
   for (const text of ['NOPERM no', 'MAXWAIT too long', 'WRONGPASS wrong']) {
     const client = new Scripted(said(text))

@@ -15,7 +15,7 @@ test('validity counts from when the question was sent', () => {
   assert.deepEqual([l.until, l.wakeAt()], [138_000, 120_000])
 })
 
-test('pauses before UNLOCK become longer, and differ', () => {
+test('pauses become longer, and differ', () => {
   const waits = pauses()
   for (const least of [100, 200, 400, 800, 800, 800]) {
     const { value } = waits.next()
@@ -37,13 +37,33 @@ test('errors are tried again until the validity is over', () => {
     assert.equal(l.next(110_000), true)
     l.failed(error, 112_000)
     assert.equal(l.reason, undefined)
-    assert.equal(l.wakeAt(), 112_100)
+    assert.ok(112_100 <= l.wakeAt() && l.wakeAt() <= 112_125, `${l.wakeAt()}`)
     assert.equal(l.next(112_000), false)
-    assert.equal(l.next(112_100), true)
+    assert.equal(l.next(112_125), true)
     l.failed(error, 128_950)
     assert.equal(l.next(129_000), false)
     assert.equal(l.reason, `its validity ended, it could not be renewed: ${error.message}`)
   }
+})
+
+test('in an outage it is renewed less and less often, and more often again towards the end', () => {
+  const l = lease()
+  let now = 110_000
+  for (let least = 100; l.until - now > 300; least = Math.min(2 * least, 800)) {
+    assert.equal(l.next(now), true)
+    l.failed(new Error('NOQUORUM 1 of 3'), now)
+    const half = Math.max(100, (l.until - now) / 2)
+    const pause = l.wakeAt() - now
+    assert.ok(Math.min(least, half) - 0.001 <= pause && pause <= Math.min(1.25 * least, half) + 0.001, `${pause} ms at ${now}, not ${least}`)
+    now = l.wakeAt()
+  }
+  assert.ok(l.until - now > 100, 'no try comes while it can be saved')
+  assert.equal(l.next(now), true)
+  l.answered(29_000, now)
+  now = l.wakeAt()
+  assert.equal(l.next(now), true)
+  l.failed(gone, now)
+  assert.ok(l.wakeAt() - now < 130, 'a renewal does not begin anew')
 })
 
 test('an answer after the end does not bring it back', () => {
@@ -74,7 +94,7 @@ test('the end of a session\'s connection is the loss', () => {
   assert.equal(failed.next(104_000), true)
   failed.failed(new Error('NOQUORUM 1 of 3'), 105_000)
   assert.equal(failed.reason, undefined)
-  assert.equal(failed.next(105_100), true)
+  assert.equal(failed.next(105_125), true)
   failed.failed(gone, 106_000)
   assert.equal(failed.reason, 'its connection ended: Socket closed unexpectedly')
 })

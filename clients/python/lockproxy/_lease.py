@@ -20,7 +20,7 @@ from redis.exceptions import (
 )
 
 PAUSE = 0.1  # s between two tries
-MAX_PAUSE = 0.8  # s, and up to a quarter more, between two UNLOCKs
+MAX_PAUSE = 0.8  # s, and up to a quarter more, after some failures
 MAX_HOLD = 3600.0  # s, as lockproxy's own
 ENDED = "its validity ended"
 
@@ -44,9 +44,10 @@ def longest_wait(client) -> float:
     return min(5.0, timeout / 2) if timeout else 5.0
 
 
-def pauses(until: float) -> Iterator[float]:
-    """For how many seconds to wait before UNLOCK is sent again, each time longer, up to a second, and not beyond that time: in an
-    outage there may be many of these, and each keeps the lock nodes busy. Clients that failed together do not come back together."""
+def pauses(until: float = math.inf) -> Iterator[float]:
+    """For how many seconds to wait before a command that failed is sent again, each time longer, up to a second, and not beyond that
+    time: in an outage there may be many of these, and each keeps the lock nodes busy. Clients that failed together do not come back
+    together."""
     pause = PAUSE
     while True:
         yield max(0.0, min(pause * random.uniform(1, 1.25), until - time.monotonic()))
@@ -160,7 +161,7 @@ class Lease:
 
     def _extend(self, asked: float, validity: int) -> None:
         longest = SILENCE if self._session else math.inf
-        self.until, self._why = asked + min(validity / 1000, longest), ENDED
+        self.until, self._why, self._pauses = asked + min(validity / 1000, longest), ENDED, pauses()
         self._renew_at = asked + min(self._ttl, longest) / 3 if self._renews else math.inf
         if self._renews and self._renew_at > self._renews_until:
             self._renew_at, self._why = math.inf, ENDED + ", it was held for max_hold"
@@ -188,7 +189,7 @@ class Lease:
         elif self._session and not isinstance(answer, ResponseError):
             self.reason = f"its connection ended: {answer}"
         else:
-            self._renew_at = now + PAUSE
+            self._renew_at = now + min(next(self._pauses), max(PAUSE, (self.until - now) / 2))  # while the lease can be saved
             self._why = f"{ENDED}, it could not be renewed: {answer}"
 
 

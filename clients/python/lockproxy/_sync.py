@@ -13,7 +13,7 @@ from typing import Callable
 
 from redis.exceptions import ConnectionError, RedisError, ResponseError
 
-from lockproxy._lease import ENDED, PAUSE, Grant, Lease, LockLost, LockNotAcquired, Request, bound, is_loss, is_transient, listed, longest_wait, pauses, several
+from lockproxy._lease import ENDED, Grant, Lease, LockLost, LockNotAcquired, Request, bound, is_loss, is_transient, listed, longest_wait, pauses, several
 
 _STOP = object()
 
@@ -67,7 +67,7 @@ class Locks:
     def _take(self, names: list, ttl, wait, renew, max_hold, session, on_lost, info, shared, permits) -> Lock | None:
         end, piece = time.monotonic() + wait, longest_wait(self._client)
         line = _Own(self._client.connection_pool) if session else _Pooled(self._client)
-        request = Request(names, ttl, session, max_hold, info, shared, permits)
+        request, waits = Request(names, ttl, session, max_hold, info, shared, permits), pauses(end)
         lock = None
         try:
             while lock is None:
@@ -78,8 +78,9 @@ class Locks:
                 except RedisError as e:
                     if not is_transient(e) or time.monotonic() >= end:
                         raise
-                    time.sleep(PAUSE)
+                    time.sleep(next(waits))
                     continue
+                waits = pauses(end)
                 if granted is not None:
                     validity, fences = granted
                     lease = Lease(ttl, asked, validity, renew, max_hold, session)

@@ -90,7 +90,7 @@ class Locks:
     async def _take(self, names: list, ttl, wait, renew, max_hold, session, on_lost, info, shared, permits) -> Lock | None:
         end, piece = time.monotonic() + wait, longest_wait(self._client)
         line = _Own(self._client.connection_pool) if session else _Pooled(self._client)
-        request = Request(names, ttl, session, max_hold, info, shared, permits)
+        request, waits = Request(names, ttl, session, max_hold, info, shared, permits), pauses(end)
         lock, asking = None, None
         try:
             while lock is None:
@@ -103,8 +103,9 @@ class Locks:
                 except RedisError as e:
                     if not is_transient(e) or time.monotonic() >= end:
                         raise
-                    await asyncio.sleep(PAUSE)
+                    await asyncio.sleep(next(waits))
                     continue
+                waits = pauses(end)
                 if granted is not None:
                     validity, fences = granted
                     lease = Lease(ttl, asked, validity, renew, max_hold, session)

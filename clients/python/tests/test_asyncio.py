@@ -413,6 +413,16 @@ class AnswersTest(unittest.IsolatedAsyncioTestCase):
         self.assertLessEqual(len(client.sent), 1 + 7)  # after 0, 0.1, 0.3, 0.7, 1.5, 2.3 and 3 s
         self.assertGreaterEqual(client.asked_at[-1], lock.valid_until)
 
+    async def test_lock_in_an_outage(self):
+        """It is sent less and less often, and the last time when the wait is over."""
+        client = Scripted(*[ResponseError("NOQUORUM 0 of 3")] * 100)
+        began = time.monotonic()
+        with self.assertRaisesRegex(ResponseError, "NOQUORUM"):
+            await Locks(client).acquire("job", wait=3.0)
+        asked = [at for at, verb in zip(client.asked_at, client.verbs()) if verb == "LOCK"]
+        self.assertLessEqual(len(asked), 7)  # after 0, 0.1, 0.3, 0.7, 1.5, 2.3 and 3 s
+        self.assertGreaterEqual(asked[-1], began + 3)
+
     async def test_given_back_in_an_outage(self):
         client = Scripted(*[ResponseError("NOQUORUM 0 of 3")] * 100)
         with self.assertRaises(ResponseError):

@@ -384,6 +384,15 @@ class AnswersTest(unittest.TestCase):
         self.assertLessEqual(len(client.sent), 1 + 7)  # after 0, 0.1, 0.3, 0.7, 1.5, 2.3 and 3 s
         self.assertGreaterEqual(client.asked_at[-1], lock.valid_until)
 
+    def test_lock_in_an_outage(self):
+        """It is sent less and less often, and the last time when the wait is over."""
+        client = Scripted(*[ResponseError("NOQUORUM 0 of 3")] * 100)
+        began = time.monotonic()
+        self.assertRaisesRegex(ResponseError, "NOQUORUM", Locks(client).acquire, "job", wait=3.0)
+        asked = [at for at, verb in zip(client.asked_at, client.verbs()) if verb == "LOCK"]
+        self.assertLessEqual(len(asked), 7)  # after 0, 0.1, 0.3, 0.7, 1.5, 2.3 and 3 s
+        self.assertGreaterEqual(asked[-1], began + 3)
+
     def test_given_back_in_an_outage(self):
         client = Scripted(*[ResponseError("NOQUORUM 0 of 3")] * 100)
         self.assertRaises(ResponseError, Locks(client).acquire, "job", ttl=0.8)

@@ -16,6 +16,7 @@ final class Lease {
     private boolean last; // and was the last one
     private String why = ENDED; // what the reason will be at until
     private String reason;
+    private final Pauses pauses = new Pauses();
 
     Lease(Request request, long asked, long validity) {
         this.request = request;
@@ -30,6 +31,7 @@ final class Lease {
         until = earlier(end, holdEnd);
         renewAt = asked + Math.min(request.ttl, request.longestValidity()) / 3;
         why = ENDED;
+        pauses.reset();
         if (renews && (until == holdEnd || last)) {
             renews = false;
             why = ENDED + ", it was held for maxHold";
@@ -79,7 +81,7 @@ final class Lease {
         } else if (Client.isLoss(failure)) {
             lose(failure.getMessage());
         } else {
-            renewAt = now + Locks.PAUSE;
+            renewAt = now + pauses.next(until - now);
             why = ENDED + ", it could not be renewed: " + failure.getMessage();
         }
     }

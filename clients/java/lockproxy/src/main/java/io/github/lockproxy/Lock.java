@@ -99,7 +99,7 @@ public final class Lock implements AutoCloseable {
      */
     public void extend(Duration maxHold) throws InterruptedException {
         if (request.options.session() && request.options.maxHold() != null) throw new UnsupportedOperationException("a session with a maxHold");
-        while (true) {
+        for (var pauses = new Pauses();;) {
             CompletableFuture<Object> answer;
             long asked = System.nanoTime();
             synchronized (this) {
@@ -113,7 +113,7 @@ public final class Lock implements AutoCloseable {
                 check();
                 if (!Client.isTransient(e.getCause())) throw Client.failure(request.called("RENEW"), e.getCause());
             }
-            TimeUnit.NANOSECONDS.sleep(Locks.PAUSE);
+            TimeUnit.NANOSECONDS.sleep(pauses.next(remaining().toNanos()));
         }
     }
 

@@ -11,8 +11,6 @@ import java.util.concurrent.TimeUnit;
  * threads, and one is enough for a program.
  */
 public final class Locks implements AutoCloseable {
-    static final long PAUSE = 100_000_000; // ns between two tries
-    static final long MAX_PAUSE = 800_000_000; // ns, and up to a quarter more, between two UNLOCKs
     private static final long LONGEST_WAIT = 5_000_000_000L; // in one LOCK
     static final long SHORTEST_ANSWER = 1_000_000_000; // on a connection of its own, or to the last UNLOCK
 
@@ -85,6 +83,7 @@ public final class Locks implements AutoCloseable {
 
         Lock take() throws InterruptedException {
             Lock lock = null;
+            var pauses = new Pauses();
             try {
                 for (boolean first = true;; first = false) {
                     long began = System.nanoTime();
@@ -99,6 +98,7 @@ public final class Locks implements AutoCloseable {
                             if (grant == null) return null;
                             throw new LockException(request.called("LOCK") + ": the lease was over when the answer came", null);
                         }
+                        pauses.reset();
                     } catch (ExecutionException e) {
                         closeOwn();
                         boolean again = Client.isTransient(e.getCause());
@@ -106,7 +106,7 @@ public final class Locks implements AutoCloseable {
                         // The connections that the client had may have ended since they were used last.
                         boolean stale = first && e.getCause() instanceof Client.Unanswered && System.nanoTime() - began < client.timeout() / 2;
                         if (!again || System.nanoTime() - end >= 0 && !stale) throw Client.failure(request.called("LOCK"), e.getCause());
-                        TimeUnit.NANOSECONDS.sleep(PAUSE);
+                        TimeUnit.NANOSECONDS.sleep(stale ? Pauses.LEAST : Math.min(pauses.next(), end - System.nanoTime()));
                     }
                 }
             } catch (InterruptedException e) {

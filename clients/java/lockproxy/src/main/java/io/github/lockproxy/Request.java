@@ -9,7 +9,6 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ThreadLocalRandom;
 import java.util.stream.Collectors;
 
 /** One acquisition, of one name or several. Its owner is new, and the id of its LOCK and UNLOCK as well, so that either counts once, however often it is sent. */
@@ -100,32 +99,23 @@ final class Request {
         return all;
     }
 
-    /**
-     * Sends UNLOCK until it is answered, or the time of System.nanoTime() has come; at least once. It waits longer each time, up to a
-     * second: in an outage there may be many of these, and each keeps the lock nodes busy.
-     */
+    /** Sends UNLOCK until it is answered, or the time of System.nanoTime() has come; at least once. */
     CompletableFuture<Object> unlock(Client client, long until) {
         var done = new CompletableFuture<Object>();
-        unlock(client, until, Locks.PAUSE, done);
+        unlock(client, until, new Pauses(), done);
         return done;
     }
 
-    private void unlock(Client client, long until, long pause, CompletableFuture<Object> done) {
+    private void unlock(Client client, long until, Pauses pauses, CompletableFuture<Object> done) {
         client.send(unlock(), client.timeout()).whenComplete((answer, failure) -> {
             if (failure == null) {
                 done.complete(answer);
             } else if (!Client.isTransient(Client.cause(failure)) || System.nanoTime() - until >= 0) {
                 done.completeExceptionally(Client.cause(failure));
             } else {
-                long next = Math.min(2 * pause, Locks.MAX_PAUSE);
-                Background.after(Math.min(jittered(pause), until - System.nanoTime()), () -> unlock(client, until, next, done));
+                Background.after(Math.min(pauses.next(), until - System.nanoTime()), () -> unlock(client, until, pauses, done));
             }
         });
-    }
-
-    /** So many ns and up to a quarter more, so that clients which failed together do not come back together. */
-    private static long jittered(long ns) {
-        return ns + ThreadLocalRandom.current().nextLong(ns / 4);
     }
 
     /** A command, in a message. */

@@ -264,6 +264,19 @@ class AnswersTest {
         assertTrue(client.sent.size() <= 6, client.verbs() + ""); // after 0, 0.1, 0.3, 0.7 and 1 s
     }
 
+    /** LOCK is sent less and less often, and the last time when the wait is over. */
+    @Test
+    void askedForInAnOutage() {
+        Object[] answers = new Object[100];
+        Arrays.fill(answers, refused("NOQUORUM 0 of 3"));
+        var client = new Scripted(answers);
+        long began = System.nanoTime();
+        assertThrows(LockException.class, () -> new Locks(client).acquire("job", LONG.withWaitTime(Duration.ofSeconds(1))));
+        assertTrue(System.nanoTime() - began >= 1_000_000_000, "it gives up before the wait is over");
+        long locks = client.verbs().stream().filter(verb -> !verb.equals("UNLOCK")).count();
+        assertTrue(locks <= 6, client.verbs() + ""); // after 0, 0.1, 0.3, 0.7 and 1 s
+    }
+
     /** UNLOCK over another connection must not overtake it. */
     @Test
     void givenBackWhenItIsUnderWayNoMore() throws Exception {

@@ -36,12 +36,34 @@ class LeaseTest {
         Lease l = lease(OPTIONS, 29_700);
         l.next(T0 + 10 * S);
         l.answered(T0 + 10 * S, null, new Client.Refused("NOQUORUM 1 of 3", null), T0 + 11 * S);
-        assertEquals(11_100_000_000L, l.wakeAt() - T0);
+        assertTrue(11_100_000_000L <= l.wakeAt() - T0 && l.wakeAt() - T0 <= 11_125_000_000L, l.wakeAt() - T0 + "");
         assertEquals(30 * S, l.next(T0 + 12 * S));
         l.answered(T0 + 12 * S, null, new Client.Unanswered("gone", null), T0 + 13 * S);
         assertNull(l.reason());
         l.next(T0 + 29_700_000_000L);
         assertEquals("its validity ended, it could not be renewed: gone", l.reason());
+    }
+
+    /** And more often again towards the end, so that a try comes while the lease can be saved. A renewal begins anew. */
+    @Test
+    void isRenewedLessAndLessOftenInAnOutage() {
+        Lease l = lease(OPTIONS, 29_700);
+        long now = T0 + 10 * S;
+        for (long least = S / 10; l.until() - now > 3 * S / 10; least = Math.min(2 * least, 8 * S / 10)) {
+            assertEquals(30 * S, l.next(now));
+            l.answered(now, null, new Client.Refused("NOQUORUM 1 of 3", null), now);
+            long half = Math.max(S / 10, (l.until() - now) / 2);
+            long pause = l.wakeAt() - now;
+            assertTrue(Math.min(least, half) <= pause && pause <= Math.min(least + least / 4, half), pause + " ns, not " + least);
+            now = l.wakeAt();
+        }
+        assertTrue(l.until() - now > S / 10, "no try comes while it can be saved");
+        assertEquals(30 * S, l.next(now));
+        l.answered(now, 29_700L, null, now);
+        now = l.wakeAt();
+        assertEquals(30 * S, l.next(now));
+        l.answered(now, null, new Client.Unanswered("gone", null), now);
+        assertTrue(l.wakeAt() - now < 13 * S / 100, "a renewal does not begin anew");
     }
 
     @Test
