@@ -20,6 +20,14 @@ func TestNodes(t *testing.T) {
 	if code, _, stderr := execute(t, nil, append([]string{"init"}, args("")[2:]...)...); code != exit.OK {
 		t.Fatal(stderr)
 	}
+	nodes[3].Do(t, "CONFIG", "SET", "requirepass", "right")
+	code, _, stderr := execute(t, nil, args("add", "--wait", "10s", "redis://:wrong@"+nodes[3].Addr())...)
+	if code != exit.Failed || !strings.Contains(stderr, "WRONGPASS") || !strings.Contains(stderr, "password in the URL") {
+		t.Errorf("with a wrong password: %d %s", code, stderr)
+	}
+	admin := redistest.Open(t, nodes[3].Addr())
+	admin.Do(t, "AUTH", "right")
+	admin.Do(t, "CONFIG", "SET", "requirepass", "")
 	nodes[2].Pause()
 	if code, _, stderr := execute(t, nil, args("replace", nodes[0].URL(), nodes[3].URL())...); code != exitNotYet || !strings.Contains(stderr, nodes[2].Addr()) {
 		t.Errorf("a change while a node hangs: %d %s", code, stderr)

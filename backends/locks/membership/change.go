@@ -175,9 +175,9 @@ func (c *change) in(i int, list []*backends.Server) bool {
 	return slices.ContainsFunc(list, func(s *backends.Server) bool { return s.ID() == c.set.Members[i].Server.ID() })
 }
 
-// missing is a NotYetError that names the nodes of a list for which fits is false.
+// missing is an error that names the nodes of a list for which fits is false. It is a NotYetError if that may change by itself.
 func (c *change) missing(what string, list []*backends.Server, fits func(*member) bool) error {
-	var errs []string
+	var errs []error
 	n := 0
 	for i := range c.members {
 		switch m := &c.members[i]; {
@@ -185,12 +185,26 @@ func (c *change) missing(what string, list []*backends.Server, fits func(*member
 		case fits(m):
 			n++
 		case m.err != nil:
-			errs = append(errs, m.err.Error())
+			errs = append(errs, m.err)
 		default:
-			errs = append(errs, c.set.Members[i].Name(errors.New("does not vote")).Error())
+			errs = append(errs, c.set.Members[i].Name(errors.New("does not vote")))
 		}
 	}
-	return &NotYetError{fmt.Sprintf("only %d of %d lock nodes %s: %s", n, len(list), what, strings.Join(errs, ", "))}
+	return notYet(fmt.Sprintf("only %d of %d lock nodes %s: ", n, len(list), what), errs...)
+}
+
+// notYet is a NotYetError of what nodes said, or, where one of them does not let us in, an error: waiting does not help.
+func notYet(what string, said ...error) error {
+	for i, err := range said {
+		if i > 0 {
+			what += ", "
+		}
+		what += err.Error()
+	}
+	if slices.ContainsFunc(said, vote.DeniesAccess) {
+		return errors.New(what + ". Waiting does not help: see to the user and the password in the URL, and to what the user may do (ACL)")
+	}
+	return &NotYetError{what}
 }
 
 func (c *change) open(ctx context.Context) error {
@@ -346,7 +360,7 @@ func (c *change) longestLease(ctx context.Context, i int) (left time.Duration, k
 				return left, key, true, nil
 			}
 		case tries == pageTries || v.Code != 0:
-			return 0, "", false, &NotYetError{c.set.Members[i].Name(voters.OrTimeout(v.Err)).Error()}
+			return 0, "", false, notYet("", c.set.Members[i].Name(voters.OrTimeout(v.Err)))
 		default:
 			tries++
 		}
@@ -362,7 +376,7 @@ func (c *change) admit(ctx context.Context, i int) error {
 		return err
 	}
 	if v.Kind != vote.Yes {
-		return &NotYetError{c.set.Members[i].Name(voters.OrTimeout(v.Err)).Error()}
+		return notYet("", c.set.Members[i].Name(voters.OrTimeout(v.Err)))
 	}
 	c.Progress(c.set.Members[i].Server.String() + " is enlisted.")
 	return nil

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -375,6 +376,12 @@ func ParseAcquireAll(names int) Parse {
 		}
 		return v, nil
 	}
+}
+
+// DeniesAccess reports whether a node refuses the user, the password or a command: it will until somebody sets that right.
+func DeniesAccess(err error) bool {
+	var r *locks.RefusalError
+	return errors.As(err, &r) && slices.Contains([]string{"NOAUTH", "NOPERM", "WRONGPASS"}, r.Text)
 }
 
 // Refusal is the error code of a Redis error. Redis before 7 wraps an error inside a script in one of
