@@ -131,7 +131,7 @@ func (f *facts) forks() bool {
 // judgeCommands finds commands that scripts need and the user may not use.
 func (f *facts) judgeCommands(out *findings, o *Options) {
 	var denied, unknown, grants []string
-	keys, channels, refused := false, false, error(nil)
+	keys, channels := false, false
 	for _, t := range f.tries {
 		switch text := fmt.Sprint(t.err); {
 		case t.err == nil:
@@ -144,7 +144,7 @@ func (f *facts) judgeCommands(out *findings, o *Options) {
 		case strings.Contains(text, "unknown command"):
 			unknown = append(unknown, t.command)
 		default:
-			refused = t.err
+			f.refused = t.err
 		}
 	}
 	if len(denied) > 0 {
@@ -160,9 +160,27 @@ func (f *facts) judgeCommands(out *findings, o *Options) {
 	if len(unknown) > 0 {
 		out.add(Error, "renamed", "does not know what locks need: "+strings.Join(unknown, ", "), "take rename-command for these out of its configuration; use ACLs instead")
 	}
-	if refused != nil {
-		out.add(Error, "refuses-writes", "refuses every vote: "+refused.Error(), cli(f.server, "INFO")+", and its log")
+	if f.refused != nil {
+		fix := cli(f.server, "INFO") + ", and its log"
+		if most := number(f.info["maxmemory"]); most > 0 && strings.HasPrefix(f.refused.Error(), "OOM") {
+			fix = cli(f.server, fmt.Sprintf("CONFIG SET maxmemory %d", 2*max(most, number(f.info["used_memory"]))))
+		}
+		out.add(Error, "refuses-writes", "refuses every vote: "+f.refused.Error(), fix)
 	}
+}
+
+// afterWrites adds to what is said of nodes that forgot, and come back by themselves, which do not before they take writes.
+func afterWrites(says, fix string, nodes ...*facts) (string, string) {
+	var full []string
+	for _, f := range nodes {
+		if f.refused != nil {
+			full = append(full, f.server.String())
+		}
+	}
+	if full == nil {
+		return says, fix
+	}
+	return says + "; not before it takes writes again: " + strings.Join(full, ", "), "let it take writes (see refuses-writes); then " + strings.TrimPrefix(fix, "nothing; ")
 }
 
 func (f *facts) judgeRecord(out *findings, o *Options) {
@@ -179,7 +197,8 @@ func (f *facts) judgeRecord(out *findings, o *Options) {
 		out.add(Note, "other-max-ttl", fmt.Sprintf("knows of a proxy with max-ttl %s, and this one has %s. Leases of both are safe; a node that forgets sits out the larger one where a majority does not remember, until no proxy has it any more", longest, o.MaxTTL), "nothing, if max-ttl is being changed; else give all proxies the same")
 	}
 	if forgot && !o.votesAfterLoss() {
-		out.add(Warning, "forgot", "was restarted, emptied, or replaced by a replica since a proxy last asked it: "+o.afterLoss(), "nothing; it comes back by itself while a proxy runs")
+		says, fix := afterWrites("was restarted, emptied, or replaced by a replica since a proxy last asked it: "+o.afterLoss(), "nothing; it comes back by itself while a proxy runs", f)
+		out.add(Warning, "forgot", says, fix)
 		return
 	}
 	left := time.UnixMilli(number(f.record["until"])).Sub(time.Now().Add(f.clockAhead))
@@ -189,9 +208,11 @@ func (f *facts) judgeRecord(out *findings, o *Options) {
 		if len(o.Nodes) >= 3 {
 			says += ", or until it knows what a majority of the others hold, which takes a proxy seconds if they vote"
 		}
-		out.add(Warning, "quarantine", says, "nothing; it comes back by itself. Find out what restarted or emptied it")
+		says, fix := afterWrites(says, "nothing; it comes back by itself. Find out what restarted or emptied it", f)
+		out.add(Warning, "quarantine", says, fix)
 	case f.record["sync"] != "1":
-		out.add(Warning, "quarantine", "may have forgotten fences, and has no vote until a proxy that runs gives them back", "run a proxy; it asks the other lock nodes, and they must be up")
+		says, fix := afterWrites("may have forgotten fences, and has no vote until a proxy that runs gives them back", "run a proxy; it asks the other lock nodes, and they must be up", f)
+		out.add(Warning, "quarantine", says, fix)
 	}
 	if left := time.UnixMilli(number(f.record["doubt"])).Sub(time.Now().Add(f.clockAhead)); left > 0 && f.record["sync"] == "1" {
 		out.add(Note, "doubt", "had forgotten its locks, and abstains for names that were held then, for "+roundedDuration(left)+" at most", "nothing; it ends with these locks. While it lasts, do not restart another lock node if they matter")

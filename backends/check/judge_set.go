@@ -219,11 +219,12 @@ func judgeClocks(out *findings, nodes []*facts) {
 // judgeRecords distinguishes new nodes from those that lost their memory.
 func judgeRecords(out *findings, nodes []*facts, o *Options) {
 	var with, missing []string
+	var without []*facts
 	for _, f := range nodes {
 		switch {
 		case f.err != nil || f.recordErr != nil || f.record == nil:
 		case f.record["id"] == "":
-			missing = append(missing, f.server.String())
+			missing, without = append(missing, f.server.String()), append(without, f)
 		default:
 			with = append(with, f.server.String())
 		}
@@ -235,7 +236,8 @@ func judgeRecords(out *findings, nodes []*facts, o *Options) {
 	case len(with) > 0 && o.votesAfterLoss():
 		out.add(Warning, "forgot", names+": no node record, which others have, so it was emptied; the first proxy lets it vote at once", "find out what emptied it; --restart-grace safe")
 	case len(with) > 0:
-		out.add(Warning, "forgot", names+": no node record, which others have, so it was emptied, or is new among them; "+o.afterLoss(), "nothing; it comes in by itself while a proxy runs. Find out what emptied it")
+		says, fix := afterWrites(names+": no node record, which others have, so it was emptied, or is new among them; "+o.afterLoss(), "nothing; it comes in by itself while a proxy runs. Find out what emptied it", without...)
+		out.add(Warning, "forgot", says, fix)
 	case o.Strict:
 		out.add(Warning, "new", "none has a node record, and bootstrap is strict: they sit out max-ttl and more before anybody gets a lock", "lockproxy init, if they are new")
 	default:

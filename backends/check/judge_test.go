@@ -296,6 +296,30 @@ func TestLossOfMemory(t *testing.T) {
 	}
 }
 
+// TestLossOfMemory_RefusesWrites: a node that forgot and is full does not come back by itself.
+func TestLossOfMemory_RefusesWrites(t *testing.T) {
+	for name, forget := range map[string]func(*facts){
+		"restarted":  func(f *facts) { f.info["master_replid"] = "another" },
+		"emptied":    func(f *facts) { clear(f.record) },
+		"quarantine": func(f *facts) { f.record["until"] = strconv.FormatInt(time.Now().Add(time.Hour).UnixMilli(), 10) },
+		"no fences":  func(f *facts) { f.record["sync"] = "0" },
+	} {
+		all, o := set(t, "10.0.0.1:6379", "10.0.0.2:6379", "10.0.0.3:6379")
+		forget(all[0])
+		all[0].info["maxmemory"], all[0].info["used_memory"] = "1000000", "1000000"
+		all[0].tries = []commandTry{{"set", errors.New("OOM command not allowed when used memory > 'maxmemory'.")}}
+		found := judge(all, o, noon)
+		last := found[len(found)-1]
+		if !strings.HasSuffix(last.Problem, "not before it takes writes again: 10.0.0.1:6379") || !strings.HasPrefix(last.Fix, "let it take writes (see refuses-writes); then ") {
+			t.Errorf("%s: %+v", name, last)
+		}
+		i := slices.IndexFunc(found, func(f Finding) bool { return f.ID == "refuses-writes" })
+		if i < 0 || !strings.HasSuffix(found[i].Fix, "CONFIG SET maxmemory 2000000") {
+			t.Errorf("%s: %+v", name, found)
+		}
+	}
+}
+
 // TestReport_NamesValkey: the report and its advice call a Valkey server Valkey.
 func TestReport_NamesValkey(t *testing.T) {
 	all, o := set(t, "10.0.0.1:6379", "10.0.0.2:6379", "10.0.0.3:6379")

@@ -45,6 +45,7 @@ type facts struct {
 	recordErr error
 	announced []Announcement
 	tries     []commandTry
+	refused   error // what it says to a write, of tries; nil: it takes them
 	slow      []slowCommand
 	cluster   map[string]string // CLUSTER INFO, of a Cluster's node
 }

@@ -73,7 +73,7 @@ func (s *Store) view(i int, v *vote.Vote) locks.NodeView {
 	switch {
 	case seen.State == st.State:
 		st.Since = seen.Since
-	case seen.State == locks.NodeRefusing && (v.Kind == vote.Yes || v.Code == vote.Quarantined || v.Code == vote.Floorless):
+	case seen.State == locks.NodeRefusing && (v.Kind == vote.Yes || v.Forgot()):
 		st.State, st.Since, st.Err = seen.State, seen.Since, seen.Err
 	case st.State == locks.NodeDown:
 		st.State = locks.NodeUnknown // it may only have been slow

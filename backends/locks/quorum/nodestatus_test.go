@@ -205,6 +205,10 @@ func TestNode_RefusesWritesInQuarantine(t *testing.T) {
 			if in, _ := s.Inspect(t.Context(), locks.Key{Name: "job"}); len(in.Nodes) == 0 || locks.WhySilent(in.Nodes[0].Err) != way.code {
 				t.Errorf("in WHY: %+v", in.Nodes)
 			}
+			_, err := s.Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: "bob", TTL: time.Second})
+			if says := nodes[0].Addr() + " votes when it takes writes again: " + way.code; err == nil || !strings.Contains(err.Error(), says) {
+				t.Errorf("LOCK says %v, want %q in it", err, says)
+			}
 			way.undo(t, nodes[0])
 			eventually(t, time.Minute, "it does not refuse any more", is(locks.NodeQuarantine))
 			nodes[1].Resume()

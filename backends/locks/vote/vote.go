@@ -97,6 +97,11 @@ const (
 // Unregistered reports whether the node has no record at all.
 func (v *Vote) Unregistered() bool { return v.Code == NoRecord && !v.OlderFormat }
 
+// Forgot reports whether the node answered that it has forgotten, or is new, and gives no vote for that reason.
+func (v *Vote) Forgot() bool {
+	return v.Code == NoRecord || v.Code == Quarantined || v.Code == Floorless
+}
+
 // A Version orders the renewals of one lease. Sequences compare within an epoch.
 type Version struct {
 	Epoch    string

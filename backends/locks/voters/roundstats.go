@@ -73,7 +73,7 @@ func (s *Set) silentNodes(votes []vote.Vote) string {
 	var all []string
 	for i := range votes {
 		if v := &votes[i]; v.Kind == vote.Silent && !errors.Is(v.Err, ErrNotAsked) {
-			all = append(all, s.Members[i].Name(OrTimeout(v.Err)).Error())
+			all = append(all, s.whySilent(i, v).Error())
 		}
 	}
 	return strings.Join(all, ", ")

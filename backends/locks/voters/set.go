@@ -331,14 +331,11 @@ func (s *Set) ReleaseSlot() { <-s.semaphore }
 // QuorumError reports that the votes decide nothing.
 func (s *Set) QuorumError(op, name string, votes []vote.Vote) *locks.QuorumError {
 	e := &locks.QuorumError{Op: op, Name: name, Nodes: len(s.Members), Need: s.Quorum}
-	for i, v := range votes {
-		switch {
-		case v.Kind != vote.Silent:
+	for i := range votes {
+		if votes[i].Kind == vote.Silent {
+			e.Failed = append(e.Failed, s.whySilent(i, &votes[i]))
+		} else {
 			e.Got++
-		case v.Err == nil:
-			e.Failed = append(e.Failed, s.Members[i].Name(ErrTimeout))
-		default:
-			e.Failed = append(e.Failed, s.Members[i].Name(v.Err))
 		}
 	}
 	if e.Got >= e.Need {

@@ -3,6 +3,7 @@ package voters
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -16,6 +17,14 @@ import (
 func isRefusal(err error) bool {
 	var r *locks.RefusalError
 	return errors.As(err, &r)
+}
+
+// whySilent is why a node did not vote. If it has forgotten and, by the last probe, refuses writes, that is in the way of its return.
+func (s *Set) whySilent(i int, v *vote.Vote) error {
+	if seen := s.LastStatus(i); seen.State == locks.NodeRefusing && v.Forgot() {
+		return s.Members[i].Name(fmt.Errorf("votes when it takes writes again: %s", locks.WhySilent(seen.Err)))
+	}
+	return s.Members[i].Name(OrTimeout(v.Err))
 }
 
 // noteRefusal counts a reply in which the node refuses a command of a script. From then on probes try every command
