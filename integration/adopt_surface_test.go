@@ -26,6 +26,7 @@ func TestAdopt_Surface(t *testing.T) {
 	for _, tt := range []struct{ command, want string }{
 		{"LOCKCTL INFO lock:a", `$"owner" $"token" `}, {"LOCKCTL INFO lock:a", `$"info" $"adopted on"`}, {"LOCKCTL INFO lock:a", `$"adopted" $"string"`},
 		{"LOCKCTL LIST MATCH lock:a", `$"owner" $"token" `}, {"LOCKCTL LIST MATCH lock:a", `$"adopted" $"string"`}, {"LOCKCTL WHY lock:a", "lock:a is held by the value token (adopted), fence "},
+		{"LOCKCTL WHY lock:a", `$"taken with commands of Redis on an adopted key, mode=on"`},
 		{"LOCK lock:a 30s RETRYAFTER", `*[:0 $"token" `}, {"LOCKCTL HELP", "FENCE <name> <value>"}, {"COMMAND DOCS lockctl|fence", "Get the fence of a lock"}, {"INFO lockproxy", `lockproxy_adopt_patterns:1\r\nlockproxy_adopt_calls:`},
 		{"UNLOCK lock:a \x00lpasxxxxxxxxxxxxxxxxtoken", `-ERR the owner cannot begin with \x00lpa`}, {"LOCK lock:c 30s OWNER \x00lpa", `-ERR the owner cannot begin with \x00lpa`},
 		{"RENEW lock:a 30s \x00lpahx", `-ERR the owner cannot begin with \x00lpa`},

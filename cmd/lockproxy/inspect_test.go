@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/cmd/lockproxy/exit"
 	"github.com/lockproxy/lockproxy/cmd/lockproxy/inspect"
+	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
 // held starts a proxy with a few locks, one of which has a name that would act on a terminal, and returns its URL.
@@ -21,6 +22,29 @@ func held(t *testing.T) (s *started, c *inline, url string) {
 		}
 	}
 	return s, c, "unix://" + s.socket
+}
+
+// TestInspect_NoLockproxy: what asks a proxy says where it asked, and what to do if there is none, or a Redis.
+func TestInspect_NoLockproxy(t *testing.T) {
+	t.Parallel()
+	closed, redis := redistest.Reserve(t).Addr(), redistest.Start(t).Addr()
+	for _, command := range [][]string{{"locks"}, {"why", "a"}, {"force", "--yes", "a"}, {"nodes"}, {"top"}, {"run", "--lock", "a"}} {
+		for addr, says := range map[string][]string{
+			closed: {closed + ": connect: connection refused\n", "--proxy or LOCKPROXY_PROXY", "lockproxy serve", "lockproxy dev"},
+			redis:  {"a Redis answers there, not a lockproxy (at " + redis + ")"},
+		} {
+			args := append(append([]string{command[0], "--proxy", addr}, command[1:]...), map[string][]string{"run": {"--", "true"}}[command[0]]...)
+			code, stdout, stderr := execute(t, nil, args...)
+			if code != exit.Unavailable || stdout != "" {
+				t.Errorf("%v: %d %s", args, code, stdout)
+			}
+			for _, text := range says {
+				if !strings.Contains(stderr, text) || strings.Contains(stderr, "dial tcp") {
+					t.Errorf("%v: %q, not %q", args, stderr, text)
+				}
+			}
+		}
+	}
 }
 
 func TestLocks(t *testing.T) {

@@ -150,7 +150,7 @@ func TestRun_RefusedLocks(t *testing.T) {
 		{"LOCK", "-NOPERM no\r\n", exit.NoPermission, "NOPERM"},
 		{"HELLO", "-WRONGPASS no\r\n", exit.NoPermission, "WRONGPASS"},
 		{"HELLO", "-UPSTREAMDOWN no\r\n", exit.Unavailable, "UPSTREAMDOWN"},
-		{"HELLO", "-ERR unknown command\r\n", exit.Unavailable, "unknown command"},
+		{"HELLO", "-ERR unknown command\r\n", exit.Unavailable, "a Redis answers there, not a lockproxy"},
 		{"HELLO", "HTTP/1.1 400 Bad Request\r\n", exit.Unavailable, "not a reply"},
 		{"LOCK", "-ERR unknown command 'LOCK', with args beginning with: 'a'\r\n", exit.Unavailable, "a Redis answers there, not a lockproxy"},
 		{"LOCK", "-DRAINING no\r\n", exit.Unavailable, "DRAINING"},

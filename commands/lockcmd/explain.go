@@ -34,7 +34,11 @@ func (e *explanation) lines() (out []string) {
 	if e.Held && len(e.Each) > 1 {
 		out = append(out, "its holds: "+e.holdsLine())
 	}
-	if e.Held && e.Holding.Info != "" {
+	switch mode, adopted := strings.CutPrefix(e.Holding.Info, "adopted "); {
+	case !e.Held || e.Holding.Info == "":
+	case adopted && strings.HasPrefix(e.Holding.Owner, locks.AdoptedPrefix):
+		out = append(out, "taken with commands of Redis on an adopted key, mode="+mode)
+	default:
 		out = append(out, "its info: "+quoted(e.Holding.Info, true))
 	}
 	voting := 0

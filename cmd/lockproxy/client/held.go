@@ -6,8 +6,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends"
@@ -189,9 +189,6 @@ func (a *Options) takeWithin(ctx context.Context, wait time.Duration) (*Held, er
 	w.Close()
 	switch {
 	case err != nil:
-		if r := (Refusal{}); errors.As(err, &r) && strings.HasPrefix(r.Text, "ERR unknown command") {
-			return nil, exit.With(exit.Unavailable, errors.New("LOCK: a Redis answers there, not a lockproxy"))
-		}
 		return nil, WithCode(unanswered{err, true}, exit.Misuse)
 	case v.Kind == '_':
 		return nil, exit.With(exit.Busy, errors.New(cmp.Or(who, a.Name+" is held by another")))
@@ -245,9 +242,16 @@ func (a *Options) Dial(ctx context.Context) (*Conn, error) {
 		if err == nil {
 			return w, nil
 		}
+		if op := (*net.OpError)(nil); errors.As(err, &op) {
+			err = op.Err // without the address again
+		}
 		errs = append(errs, fmt.Errorf("%s: %w", s, err))
 	}
-	return nil, errors.Join(errs...)
+	err := errors.Join(errs...)
+	if r := (Refusal{}); errors.As(err, &r) {
+		return nil, err
+	}
+	return nil, fmt.Errorf("%w\nNo lockproxy answers there. Say where one is with --proxy or LOCKPROXY_PROXY, or start one: lockproxy serve, or for a trial lockproxy dev", err)
 }
 
 // WithCode is an error with its exit code: that of what a proxy refused, or that no proxy answered. misuse is the code of an

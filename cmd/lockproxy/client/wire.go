@@ -131,10 +131,14 @@ func (w *Conn) read() {
 	}
 }
 
-// Ask is [Conn.Do] with error replies as errors.
+// Ask is [Conn.Do] with error replies as errors, which are a Refusal if it is a lockproxy that gives them.
 func (w *Conn) Ask(ctx context.Context, args ...string) (resp.Tree, error) {
 	v, err := w.Do(ctx, args...)
-	if err == nil && (v.Kind == '-' || v.Kind == '!') {
+	switch {
+	case err != nil || v.Kind != '-' && v.Kind != '!':
+	case strings.HasPrefix(v.Text, "ERR unknown command"):
+		err = fmt.Errorf("%s: a Redis answers there, not a lockproxy (at %s)", args[0], w.conn.RemoteAddr())
+	default:
 		err = Refusal{v}
 	}
 	return v, err
