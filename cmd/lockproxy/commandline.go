@@ -35,6 +35,7 @@ func (p program) execute(ctx context.Context, path string, cmd *cli.Command, arg
 	case errors.Is(err, flag.ErrHelp):
 		return p.help(path, cmd)
 	case err != nil:
+		*p.logsJSON = cmd.Name == "serve" && p.wantsJSON(args)
 		return cmd.OnUsageError(c, suggesting(err, cmd.Flags), false)
 	}
 	for _, sub := range cmd.Subcommands {
@@ -46,6 +47,13 @@ func (p program) execute(ctx context.Context, path string, cmd *cli.Command, arg
 		return cmd.OnUsageError(c, unknownCommand(set.Arg(0), cmd.Subcommands), false)
 	}
 	return cmd.Action(c)
+}
+
+// wantsJSON reports whether arguments that could not be parsed, or the environment, ask for a log in JSON.
+func (p program) wantsJSON(args []string) bool {
+	format, _ := p.env("LOCKPROXY_LOG_FORMAT")
+	words := strings.NewReplacer("--", "-", "=", " ").Replace(strings.Join(args, " ") + " ")
+	return format == "json" || strings.Contains(words, "-log-format json ")
 }
 
 // flagsFirst returns the arguments of a command with all flags before the names. Behind "--" there are only names.

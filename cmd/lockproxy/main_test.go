@@ -232,6 +232,7 @@ func TestServe_ErrorsAsJSON(t *testing.T) {
 		want []string // of the lines of level ERROR, what each has in its error
 	}{
 		{"--max-ttl x --min-ttl y", exit.Usage, []string{"min-ttl: ", "max-ttl: "}},
+		{"--max-tll 5s", exit.Usage, []string{"not defined: -max-tll; did you mean --max-ttl?"}},
 		{"--listen " + taken.Addr().String(), exit.Failed, []string{"address already in use"}},
 	} {
 		args := append([]string{"serve", "--log-format", "json", "--upstream", "redis://127.0.0.1:1"}, strings.Fields(tt.args)...)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -48,28 +47,18 @@ func (p program) nodesCommand() *cli.Command {
 	show.Description = "Without a command it shows them. The exit code is 69 if no majority votes."
 	show.Subcommands = []*cli.Command{
 		one("add", "add a lock node", 1, "URL", func(list, a []*backends.Server) []membership.Change {
-			return []membership.Change{{From: minus(list, a[0]), To: plus(list, a[0])}}
+			return []membership.Change{{From: membership.Without(list, a[0]), To: membership.With(list, a[0])}}
 		}),
 		one("remove", "remove a lock node", 1, "URL", func(list, a []*backends.Server) []membership.Change {
-			return []membership.Change{{From: plus(list, a[0]), To: minus(list, a[0]), Dead: a[0]}}
+			return []membership.Change{{From: membership.With(list, a[0]), To: membership.Without(list, a[0]), Dead: a[0]}}
 		}),
 		one("replace", "add NEW, then remove OLD", 2, "OLD NEW", func(list, a []*backends.Server) []membership.Change {
-			before, after := plus(minus(list, a[1]), a[0]), plus(minus(list, a[0]), a[1])
-			both := plus(before, a[1])
+			before, after := membership.With(membership.Without(list, a[1]), a[0]), membership.With(membership.Without(list, a[0]), a[1])
+			both := membership.With(before, a[1])
 			return []membership.Change{{From: before, To: both, Dead: a[0]}, {From: both, To: after, Dead: a[0]}}
 		}),
 	}
 	return show
-}
-
-// minus returns list without servers of the ID of s.
-func minus(list []*backends.Server, s *backends.Server) []*backends.Server {
-	return slices.DeleteFunc(slices.Clone(list), func(o *backends.Server) bool { return o.ID() == s.ID() })
-}
-
-// plus returns list with s in place of servers of its ID.
-func plus(list []*backends.Server, s *backends.Server) []*backends.Server {
-	return append(minus(list, s), s)
 }
 
 // changeNodes takes the next half step of the first change that is not done. If that has to wait it tries again, for as

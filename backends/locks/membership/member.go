@@ -2,14 +2,26 @@ package membership
 
 import (
 	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
 
+	"github.com/lockproxy/lockproxy/backends"
 	"github.com/lockproxy/lockproxy/backends/locks/vote"
 )
+
+// Without returns a list of lock nodes without those of the ID of s.
+func Without(list []*backends.Server, s *backends.Server) []*backends.Server {
+	return slices.DeleteFunc(slices.Clone(list), func(o *backends.Server) bool { return o.ID() == s.ID() })
+}
+
+// With returns a list with s in place of nodes of its ID.
+func With(list []*backends.Server, s *backends.Server) []*backends.Server {
+	return append(Without(list, s), s)
+}
 
 // A member is what a node's record tells of its set.
 type member struct {
