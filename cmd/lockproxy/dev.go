@@ -17,7 +17,7 @@ const devLockNodes = 5
 
 // devDefaults are the defaults of dev that are not those of serve.
 var devDefaults = map[string]string{
-	"node-timeout": "250ms",          // generous: an embedded server compiles a script anew for each call, and six of them share the process with the proxy
+	"node-timeout": "2s",             // generous: an embedded server compiles a script anew for each call, and six of them share the process with the proxy
 	"admin":        "127.0.0.1:6381", // if something listens there, it gets a free port instead
 	"log-level":    "warn",           // leaves the first lines to the banner
 }

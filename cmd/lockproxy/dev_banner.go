@@ -31,14 +31,14 @@ No redis-cli? The same over plain %s
 %s
 Next: LOCK job 30s SESSION in one terminal, LOCK job 30s WAIT 60s in another,
 and kill the first: the second has the lock at once.
-`, devLockNodes, cli, bash, adminHint(operators))
+`, devLockNodes, cli, bash, adminHint(clients, operators))
 }
 
 // ipv4 names a listener on all addresses as one of IPv4: a container's published port may have no other.
 var ipv4 = strings.NewReplacer("[::]:", "0.0.0.0:")
 
 // adminHint is the admin server's address, as a sentence on a line of its own.
-func adminHint(operators net.Addr) string {
+func adminHint(clients, operators net.Addr) string {
 	switch {
 	case operators == nil:
 		return ""
@@ -46,7 +46,11 @@ func adminHint(operators net.Addr) string {
 		return "\nWho holds what, metrics, health: curl --unix-socket " + operators.String() + " http://localhost/\n"
 	}
 	_, dial := dialAddress(ipv4.Replace(operators.String()))
-	return "\nWho holds what, metrics, health: http://" + dial + "/\n"
+	hint := "\nWho holds what, metrics, health: http://" + dial + "/\n"
+	if isPublic(clients.String()) && !isPublic(operators.String()) {
+		hint += "(from within this container or machine; from outside with LOCKPROXY_ADMIN=0.0.0.0:6381 and LOCKPROXY_ADMIN_PASSWORD)\n"
+	}
+	return hint
 }
 
 // dialHints are the commands that connect to addr: with redis-cli, and with tools of the system.

@@ -194,6 +194,20 @@ func TestDev_KillsClients(t *testing.T) {
 	}
 }
 
+// TestAdminHint: where the page cannot be reached from where clients come it says so, as in a container.
+func TestAdminHint(t *testing.T) {
+	loopback, everywhere := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 6381}, &net.TCPAddr{IP: net.IPv6unspecified, Port: 6381}
+	socket := &net.UnixAddr{Name: "/tmp/s", Net: "unix"}
+	for _, tt := range []struct {
+		clients, operators net.Addr
+		want               bool
+	}{{everywhere, loopback, true}, {everywhere, everywhere, false}, {loopback, loopback, false}, {socket, loopback, false}} {
+		if got := adminHint(tt.clients, tt.operators); strings.Contains(got, "LOCKPROXY_ADMIN=") != tt.want || !strings.Contains(got, "http://127.0.0.1:6381/") {
+			t.Errorf("clients at %v, operators at %v: %q", tt.clients, tt.operators, got)
+		}
+	}
+}
+
 // TestDev_AdminPort: the page is where the README says, unless something else is there.
 func TestDev_AdminPort(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

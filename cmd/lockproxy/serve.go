@@ -268,7 +268,7 @@ func startupChecks(ctx context.Context, o options, watcher *topology.Watcher, up
 		reached <- err
 	}()
 	err := svc.Check(ctx)
-	if fault := <-reached; fault != nil {
+	if fault := <-reached; fault != nil && !errors.Is(fault, context.Canceled) {
 		log.Warn("the upstream cannot be used yet; serving anyway", "error", fault)
 	}
 	if o.upstreamVotes && up.View().Cluster() {
