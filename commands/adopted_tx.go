@@ -9,9 +9,10 @@ import (
 	"github.com/lockproxy/lockproxy/commands/table"
 )
 
-// watchLock is WATCH of an adopted lock.
+// watchLock is WATCH of an adopted lock. If it cannot be read now the client is disconnected, as by beginAt.
 func (s *Session) watchLock(ctx context.Context, q request) {
 	if !s.awaitTurn(ctx) {
+		s.closeAfterReplies()
 		return
 	}
 	reply := []byte("+OK\r\n")
@@ -20,6 +21,9 @@ func (s *Session) watchLock(ctx context.Context, q request) {
 	}
 	s.burst = adopt.Burst{}
 	s.replyAdopted(q, reply, adopt.Op{})
+	if resp.HasCode(reply, "NOQUORUM") || resp.HasCode(reply, "UPSTREAMDOWN") {
+		s.closeAfterReplies()
+	}
 }
 
 // noteUnwatch forgets the lock that the client watches if a command outside of a transaction says so.

@@ -25,10 +25,7 @@ func (s *Session) runWatch(ctx context.Context, q request) bool {
 	if s.watching && s.pinned != nil && s.pinned.Alive() && s.pinnedPool != pool {
 		return s.reply(cluster.CrossSlotError)
 	}
-	if s.pinTo(ctx, pool) {
-		s.beginTx(q)
-	}
-	return true
+	return s.beginAt(ctx, pool, q)
 }
 
 // runUnwatch sends a command that ends WATCH to the node where runWatch has watched keys.

@@ -225,16 +225,12 @@ func (s *Session) ensureShared(ctx context.Context) bool {
 }
 
 // openShared is ensureShared, but returns the error instead of answering the client.
-func (s *Session) openShared(ctx context.Context) error {
-	c := s.shared[s.connClass]
-	if c != nil && c.Alive() {
+func (s *Session) openShared(ctx context.Context) (err error) {
+	if c := s.shared[s.connClass]; c != nil && c.Alive() {
 		return nil
 	}
 	s.returnClass(s.connClass)
-	c, err := s.up.Pool().Shared(ctx, s.id, s.connClass, s.hint)
-	if err == nil {
-		s.shared[s.connClass] = c
-	}
+	s.shared[s.connClass], err = s.up.Pool().Shared(ctx, s.id, s.connClass, s.hint)
 	return err
 }
 

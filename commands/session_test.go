@@ -144,6 +144,9 @@ func TestShared_UpstreamDown(t *testing.T) {
 	p.until(t, "one more", func() bool { return strings.Count(p.text, "-UPSTREAMDOWN ") == 6 })
 	p.do(t, "MULTI", "SET a 1", "EXEC") // of which the latter must not run, should the upstream be back
 	p.until(t, "the end", func() bool { return p.closed && strings.Count(p.text, "-UPSTREAMDOWN ") == 7 })
+	w := s.enter(t)
+	w.do(t, "WATCH a", "MULTI", "SET a 1", "EXEC")
+	w.until(t, "the end", func() bool { return w.closed && strings.Count(w.text, "-UPSTREAMDOWN ") == 1 })
 	if got := s.votes.list(); got != "" {
 		t.Errorf("a lock was asked for by a client that may have to authenticate: %s", got)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/clients"
 	"github.com/lockproxy/lockproxy/commands/cluster"
 	"github.com/lockproxy/lockproxy/commands/relay"
@@ -21,27 +22,30 @@ func (s *Session) tryBegin(q request) bool {
 }
 
 // runBegin is the run of MULTI and WATCH.
-func (s *Session) runBegin(ctx context.Context, q request) {
-	if s.pin(ctx) {
+func (s *Session) runBegin(ctx context.Context, q request) { s.beginAt(ctx, s.pinPool(), q) }
+
+// beginAt sends MULTI or WATCH to one node. If that cannot be reached the client is disconnected: what it has sent behind
+// MULTI must not run by itself, and what it has sent behind WATCH not unwatched. It always returns true.
+func (s *Session) beginAt(ctx context.Context, pool *upstream.Pool, q request) bool {
+	if s.pinTo(ctx, pool) {
 		s.beginTx(q)
-	} else if resp.Is(q.args[0], "MULTI") {
-		s.closeAfterReplies() // what the client has sent behind it must not run by itself
+	} else {
+		s.closeAfterReplies()
 	}
+	return true
 }
 
 // beginTx sends MULTI or WATCH on the pinned connection.
 func (s *Session) beginTx(q request) {
-	switch multi := resp.Is(q.args[0], "MULTI"); {
-	case multi && len(q.args) == 1:
+	multi := resp.Is(q.args[0], "MULTI")
+	if !multi || len(q.args) > 1 {
+		s.watching = s.watching || !multi && len(q.args) > 1
+		s.enqueue(q.raw)
+	} else {
 		if !s.tx.In {
 			s.txNode = cluster.Transaction{}
 		}
 		s.sendObserved(q.raw, s.tx.Begin(), nil)
-	case !multi && len(q.args) > 1:
-		s.watching = true
-		s.enqueue(q.raw)
-	default:
-		s.enqueue(q.raw)
 	}
 	s.publishStateful()
 }
