@@ -80,6 +80,7 @@ func (c verbConn) Present() context.Context { return c.s.clientCtx }
 func (c verbConn) HungUp() bool             { return c.s.client.HungUp != nil && c.s.client.HungUp() }
 func (c verbConn) About() []slog.Attr       { return c.s.About() }
 func (c verbConn) Disconnect()              { c.s.disconnect(clients.WhyLock) }
+func (c verbConn) Close()                   { c.s.end.Now(clients.WhyLock); c.s.out.Close() }
 
 func (c verbConn) MayLock(ctx context.Context, name string) error { return c.s.mayLock(ctx, name) }
 

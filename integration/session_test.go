@@ -215,6 +215,24 @@ func TestForcedSession(t *testing.T) {
 	wantLost(t, c, "job")
 }
 
+// TestForcedSession_Own: a client that takes its own session's lock away has the answer before its connection ends.
+func TestForcedSession_Own(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 3, 1)
+	for range 20 {
+		for _, lock := range []string{"LOCK job 30s OWNER me SESSION", "LOCK job 30s OWNER me SHARED SESSION"} {
+			c := redistest.Open(t, r.addr())
+			wantGrant(t, c.Do(t, strings.Fields(lock)...))
+			if v, err := c.Try("LOCKCTL", "FORCE", "job"); err != nil || v.IsError() || len(v.Elems) == 0 {
+				t.Fatalf("%s, LOCKCTL FORCE: %v, %v", lock, v, err)
+			}
+			if got, closed := c.ReadUntilQuiet(30 * time.Second); got != "" || !closed {
+				t.Fatalf("%s, behind FORCE: %q, closed %t", lock, got, closed)
+			}
+		}
+	}
+}
+
 // TestSession_FreshOnItsConnection: a client that drops its own lock with SESSION for another grant has lost nothing. It keeps its connection.
 func TestSession_FreshOnItsConnection(t *testing.T) {
 	t.Parallel()

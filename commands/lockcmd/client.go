@@ -40,6 +40,9 @@ type Connection interface {
 	Push(p []byte) bool
 	// Disconnect ends the connection at once. It is safe for concurrent use.
 	Disconnect()
+	// Close ends the connection as soon as it has been sent all it was given, and runs nothing more. It is safe for concurrent
+	// use.
+	Close()
 	// About returns the attributes that identify the client in a line of the log. It is safe for concurrent use.
 	About() []slog.Attr
 }

@@ -354,7 +354,21 @@ func (c *ctl) why(ctx context.Context, k locks.Key) ([]byte, error) {
 	return b, nil
 }
 
+// force takes a lock away. A client that takes one from its own session is disconnected for the loss, and must have the
+// reply before. (Behind a LOCK that waits the reply may be long in coming: there it is not waited for.)
 func (c *ctl) force(ctx context.Context, k locks.Key) ([]byte, error) {
+	if c.sessions.begun() == nil || c.pending != nil {
+		return c.takeAway(ctx, k)
+	}
+	c.sessions.beginForce(k)
+	c.conn.Reply(c.takeAway(ctx, k))
+	if c.sessions.endForce() {
+		c.conn.Close()
+	}
+	return []byte{}, nil
+}
+
+func (c *ctl) takeAway(ctx context.Context, k locks.Key) ([]byte, error) {
 	if err := c.mayForce(ctx, k.Name); err != nil {
 		return nil, err
 	}

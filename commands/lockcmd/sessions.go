@@ -14,6 +14,10 @@ type sessions struct {
 	mu      sync.Mutex
 	session *locks.Session       // nil: none yet
 	end     func(*locks.Session) // not nil: the connection is over
+
+	forced   *locks.Key // what the client itself has taken away last, by FORCE; nil: nothing
+	forcing  bool       // and has no reply yet
+	forcedIt bool       // and had in its session, as was told before the reply
 }
 
 // get returns the session, which begin makes if there is none. On a connection that is
@@ -47,6 +51,31 @@ func (k *sessions) finish(end func(*locks.Session)) {
 	if k.end = end; k.session != nil {
 		end(k.session)
 	}
+}
+
+// beginForce notes that the client takes a lock away, which its own session may have.
+func (k *sessions) beginForce(lock locks.Key) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.forced, k.forcing, k.forcedIt = &lock, true, false
+}
+
+// endForce notes that the client has the reply to its FORCE. It reports whether its session has lost the lock by then.
+func (k *sessions) endForce() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.forcing = false
+	return k.forcedIt
+}
+
+// lostByForce reports whether the client itself has taken away a lock that its session has lost, and whether it has been
+// answered. If not, endForce tells of the loss.
+func (k *sessions) lostByForce(lock locks.Key) (own, answered bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	own = k.forced != nil && lock.Whole() == *k.forced
+	k.forcedIt = k.forcedIt || own && k.forcing
+	return own, !k.forcing
 }
 
 // any reports whether any lock is held.
@@ -88,8 +117,14 @@ func (c *Client) lockLost(l locks.Loss) {
 	c.logLost(l)
 	keep := l.OnLoss == locks.OnLossDefault && c.verbs.opt.KeepOnLoss
 	pushed := (keep || l.OnLoss == locks.OnLossPush) && c.conn.Push(appendLoss(nil, l))
-	if !pushed && !keep {
+	if pushed || keep {
+		return
+	}
+	switch own, answered := c.sessions.lostByForce(l.Key); {
+	case !own:
 		c.conn.Disconnect()
+	case answered:
+		c.conn.Close()
 	}
 }
 
