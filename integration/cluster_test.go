@@ -2,8 +2,10 @@ package integration
 
 import (
 	"fmt"
+	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
@@ -223,6 +225,81 @@ func TestClusterTracking(t *testing.T) {
 	}
 	if v := a.Do(t, "GET", "one"); v.String() != `$"3"` {
 		t.Error(v)
+	}
+}
+
+// TestClusterTracking_Off: OFF ends tracking whatever options follow it, as at a Redis, unless these are refused; the words of a
+// prefix are none.
+func TestClusterTracking_Off(t *testing.T) {
+	t.Parallel()
+	_, p := startClustered(t, 3, 0)
+	plain := redistest.Start(t)
+	for _, off := range []string{"OFF NOLOOP", "off OPTIN", "OFF BCAST PREFIX a", "OFF NO-SUCH", "OFF OPTIN OPTOUT", "ON BCAST PREFIX REDIRECT", "ON PREFIX BCAST"} {
+		var said [2]string
+		for i, addr := range []string{plain.Addr(), p.Addr()} {
+			c := redistest.Open3(t, addr)
+			c.Send(t, lines("CLIENT TRACKING "+off, "CLIENT GETREDIR", "CLIENT TRACKING OFF", "CLIENT TRACKING ON", "CLIENT TRACKING "+off, "CLIENT GETREDIR", "ECHO end"))
+			for v := c.Read(t); v.Text != "end"; v = c.Read(t) {
+				said[i] += v.Raw
+			}
+		}
+		if said[1] != said[0] {
+			t.Errorf("CLIENT TRACKING %s: %q, by a Redis %q", off, said[1], said[0])
+		}
+	}
+}
+
+// TestClusterTracking_NewMaster: a client that is to be told of all keys is disconnected when a master is added, for it may
+// have missed what became of keys there; also one that says nothing meanwhile.
+func TestClusterTracking_NewMaster(t *testing.T) {
+	t.Parallel()
+	group := redistest.StartCluster(t, 2, 1)
+	p := redistest.StartProxy(t, group, redistest.StartNodes(t, 1))
+	added := group.Nodes[2]
+	added.Do(t, "CLUSTER", "RESET")
+	host, port, _ := net.SplitHostPort(group.Nodes[0].Addr())
+	added.Do(t, "CLUSTER", "MEET", host, port)
+	eventually(t, 30*time.Second, "the node is a master without slots", func() bool {
+		return strings.Contains(group.Nodes[0].Do(t, "CLUSTER", "NODES").Text, group.ID(t, added)) &&
+			strings.Contains(added.Do(t, "CLUSTER", "INFO").Text, "cluster_state:ok")
+	})
+	a, gone, off := redistest.Open3(t, p.Addr()), redistest.Open3(t, p.Addr()), redistest.Open3(t, p.Addr())
+	for _, c := range []*redistest.Conn{a, gone, off} {
+		if v := c.Do(t, "CLIENT", "TRACKING", "ON", "BCAST"); v.String() != "+OK" {
+			t.Fatal(v)
+		}
+	}
+	gone.Close()
+	off.Do(t, "CLIENT", "TRACKING", "OFF")
+	group.MoveSlot(t, group.SlotOf(t, "key"), added)
+	if got, closed := a.ReadUntilQuiet(30 * time.Second); got != "" || !closed {
+		t.Errorf("the client got %q, disconnected: %t", got, closed)
+	}
+	if v := off.Do(t, "SET", "key", "1"); v.String() != "+OK" {
+		t.Errorf("a client that is not told any more: %v", v)
+	}
+	again, writer := redistest.Open3(t, p.Addr()), redistest.Open(t, p.Addr())
+	again.Do(t, "CLIENT", "TRACKING", "ON", "BCAST")
+	writer.Do(t, "SET", "key", "2")
+	if v := again.Read(t); v.String() != `>[$"invalidate" *[$"key"]]` {
+		t.Errorf("connected again it heard %v", v)
+	}
+}
+
+// TestClusterTracking_BroadcastAfterHello: a client that says HELLO again is told of all keys, once it has said anything more.
+func TestClusterTracking_BroadcastAfterHello(t *testing.T) {
+	t.Parallel()
+	_, p := startClustered(t, 3, 0)
+	a, b := redistest.Open3(t, p.Addr()), redistest.Open(t, p.Addr())
+	a.Do(t, "CLIENT", "TRACKING", "ON", "BCAST")
+	a.Send(t, lines("HELLO 3", "GET one"))
+	for v := a.Read(t); v.Kind != '_'; v = a.Read(t) {
+	}
+	for _, key := range []string{"one", "two", "three", "four", "five"} {
+		b.Do(t, "SET", key, "1")
+		if v := a.Read(t); v.String() != fmt.Sprintf(`>[$"invalidate" *[$"%s"]]`, key) {
+			t.Errorf("heard %v of a change to %s", v, key)
+		}
 	}
 }
 

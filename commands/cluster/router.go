@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
@@ -25,6 +26,8 @@ type Router struct {
 
 	// tracking is the client's CLIENT TRACKING, of several the prefixes add up: then conns are the client's own. nil: off.
 	tracking     [][]byte
+	broadcasts   bool                                  // with BCAST: all masters are to tell of keys
+	unfollow     context.CancelFunc                    // ends endAtNewMaster; nil: it does not run
 	trackedConns map[*upstream.Conn]*relay.TrackedConn // who owns these
 	caching      []byte                                // CLIENT CACHING about the next command; may be nil
 }
@@ -159,8 +162,11 @@ func (rt *Router) keep(pool *upstream.Pool, class upstream.ConnClass, c *upstrea
 // ErrNobody is why there is no connection where no node is known.
 var ErrNobody = errors.New("no node is known that serves it")
 
-// ConnectNodes makes sure that there are connections to nodes.
+// ConnectNodes makes sure that there are connections to nodes, and to all masters if all are to tell the client of keys.
 func (rt *Router) ConnectNodes(ctx context.Context, as relay.Sender, pools ...*upstream.Pool) error {
+	if rt.broadcasts && as.Class == upstream.MainClass {
+		pools = slices.Concat(pools, rt.view.Masters())
+	}
 	for _, pool := range pools {
 		if pool == nil {
 			return &upstream.DownError{Err: ErrNobody}

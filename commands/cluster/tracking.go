@@ -29,9 +29,12 @@ func (rt *Router) SetTracking(ctx context.Context, as relay.Sender, command []by
 	if hasOption(args, "REDIRECT") {
 		return errRedirect
 	}
-	off := len(args) == 3 && resp.Is(args[2], "OFF")
+	off := len(args) > 2 && resp.Is(args[2], "OFF") // whatever options follow
 	switch {
 	case off && rt.Tracks():
+		if err := rt.askFirst(ctx, as, command); err != nil {
+			return err
+		}
 		if rt.untrack(); !watching {
 			closeOwn()
 		}
@@ -55,19 +58,50 @@ func (rt *Router) SetTracking(ctx context.Context, as relay.Sender, command []by
 	rt.Invalidate(as.ID.Proto)
 	rt.untrack()
 	closeOwn()
-	rt.tracking = tracking
+	rt.tracking, rt.broadcasts = tracking, bcast
 	rt.keep(rt.view.FirstMaster(), as.Class, first)
-	if bcast { // it is told of keys that it has not read, too
-		if err = rt.ConnectNodes(ctx, as, rt.view.Masters()...); err != nil {
-			rt.untrack()
+	if !bcast {
+		return nil
+	}
+	if err = rt.ConnectNodes(ctx, as); err != nil {
+		rt.untrack()
+		return err
+	}
+	var following context.Context
+	following, rt.unfollow = context.WithCancel(rt.redirector.Context)
+	masters := rt.view.Masters()
+	rt.redirector.Go(func() { rt.endAtNewMaster(following, masters) })
+	return nil
+}
+
+// endAtNewMaster disconnects a client that is to be told of keys it has not read when there is another master than those
+// that tell it: what it keeps may have changed there before that one could be asked to. It returns when ctx ends.
+func (rt *Router) endAtNewMaster(ctx context.Context, masters []*upstream.Pool) {
+	for {
+		view, changed := rt.up.Changed()
+		if slices.ContainsFunc(view.Masters(), func(p *upstream.Pool) bool { return !slices.Contains(masters, p) }) {
+			rt.replies.Disconnect()
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
 		}
 	}
-	return err
 }
 
 // hasOption reports whether a CLIENT TRACKING has an option.
 func hasOption(args [][]byte, option string) bool {
-	return slices.ContainsFunc(args[min(3, len(args)):], func(a []byte) bool { return resp.Is(a, option) })
+	for i := 3; i < len(args); i++ {
+		switch {
+		case resp.Is(args[i], option):
+			return true
+		case resp.Is(args[i], "PREFIX"):
+			i++
+		}
+	}
+	return false
 }
 
 // addTracking returns what is tracked when command is done as well. A client whose reads are tracked already may not
@@ -76,11 +110,7 @@ func (rt *Router) addTracking(ctx context.Context, as relay.Sender, command []by
 	if !rt.Tracks() {
 		return [][]byte{command}, nil
 	}
-	reply, err := rt.AskFirst(ctx, as, command)
-	if err == nil {
-		err = upstream.Refusal(reply)
-	}
-	if err != nil || !bcast {
+	if err := rt.askFirst(ctx, as, command); err != nil || !bcast {
 		return [][]byte{command}, err
 	}
 	before := slices.DeleteFunc(slices.Clone(rt.tracking), func(c []byte) bool { return bytes.Equal(c, command) })
@@ -109,7 +139,13 @@ func (rt *Router) Invalidate(proto int) {
 }
 
 // ForgetTracking notes that nothing is tracked any more, on connections that have been given up.
-func (rt *Router) ForgetTracking() { rt.tracking, rt.caching = nil, nil }
+func (rt *Router) ForgetTracking() {
+	rt.tracking, rt.caching, rt.broadcasts = nil, nil, false
+	if rt.unfollow != nil {
+		rt.unfollow()
+		rt.unfollow = nil
+	}
+}
 
 // CacheNext does command, a CLIENT CACHING: it is about the next command, wherever that goes. The
 // reply is the first master's. Nothing may be under way.
@@ -135,6 +171,15 @@ func (rt *Router) AskFirst(ctx context.Context, as relay.Sender, command []byte)
 		return nil, err
 	}
 	return rt.replies.Ask(ctx, rt.Conn(first, as.Class), command)
+}
+
+// askFirst is AskFirst of a command whose reply is of interest only if it refuses.
+func (rt *Router) askFirst(ctx context.Context, as relay.Sender, command []byte) error {
+	reply, err := rt.AskFirst(ctx, as, command)
+	if err == nil {
+		err = upstream.Refusal(reply)
+	}
+	return err
 }
 
 // open opens or, untracked, borrows a connection to a node.
