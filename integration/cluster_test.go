@@ -257,12 +257,6 @@ func TestClusterTracking_NewMaster(t *testing.T) {
 	p := redistest.StartProxy(t, group, redistest.StartNodes(t, 1))
 	added := group.Nodes[2]
 	added.Do(t, "CLUSTER", "RESET")
-	host, port, _ := net.SplitHostPort(group.Nodes[0].Addr())
-	added.Do(t, "CLUSTER", "MEET", host, port)
-	eventually(t, 30*time.Second, "the node is a master without slots", func() bool {
-		return strings.Contains(group.Nodes[0].Do(t, "CLUSTER", "NODES").Text, group.ID(t, added)) &&
-			strings.Contains(added.Do(t, "CLUSTER", "INFO").Text, "cluster_state:ok")
-	})
 	a, gone, off := redistest.Open3(t, p.Addr()), redistest.Open3(t, p.Addr()), redistest.Open3(t, p.Addr())
 	for _, c := range []*redistest.Conn{a, gone, off} {
 		if v := c.Do(t, "CLIENT", "TRACKING", "ON", "BCAST"); v.String() != "+OK" {
@@ -271,6 +265,12 @@ func TestClusterTracking_NewMaster(t *testing.T) {
 	}
 	gone.Close()
 	off.Do(t, "CLIENT", "TRACKING", "OFF")
+	host, port, _ := net.SplitHostPort(group.Nodes[0].Addr())
+	added.Do(t, "CLUSTER", "MEET", host, port)
+	eventually(t, 30*time.Second, "the node is a master without slots", func() bool {
+		return strings.Contains(group.Nodes[0].Do(t, "CLUSTER", "NODES").Text, group.ID(t, added)) &&
+			strings.Contains(added.Do(t, "CLUSTER", "INFO").Text, "cluster_state:ok")
+	})
 	group.MoveSlot(t, group.SlotOf(t, "key"), added)
 	if got, closed := a.ReadUntilQuiet(30 * time.Second); got != "" || !closed {
 		t.Errorf("the client got %q, disconnected: %t", got, closed)

@@ -91,17 +91,18 @@ func (v *nodeView) indexSlots() {
 	}
 }
 
-// addSlotless adds the masters without slots, which may be about to get their first.
+// addSlotless adds the masters without slots, which may be about to get their first. A node that was reset has another id
+// at its old address, and some may know it by both.
 func (m *mergedView) addSlotless(views []*nodeView) {
-	known := map[string]bool{}
+	known := map[string]bool{} // by ids and addresses
 	for _, s := range m.shards {
-		known[s.master.id] = true
+		known[s.master.id], known[s.master.addr] = true, true
 	}
 	var slotless []masterNode
 	for _, v := range views {
 		for _, n := range v.slotless {
-			if !known[n.id] && n.addr != "" {
-				known[n.id] = true
+			if !known[n.id] && !known[n.addr] && n.addr != "" {
+				known[n.id], known[n.addr] = true, true
 				slotless = append(slotless, n)
 			}
 		}

@@ -34,6 +34,11 @@ func TestMerge(t *testing.T) {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 	}
+	reset := view("b", "a", 1)
+	reset.slotless = []masterNode{{"a'", "a:1"}, {"z'", "z:1"}}
+	if m := merge([]*nodeView{reset, blank}); len(m.shards) != 2 {
+		t.Errorf("nodes under two ids: %v", m.shards)
+	}
 	if m := merge([]*nodeView{blank}); len(m.shards) != 1 || m.shards[0].master.addr != "z:1" {
 		t.Errorf("a master without slots: %v", m.shards)
 	}

@@ -205,7 +205,7 @@ func (w *Watcher) logChange(t *Topology, err error) {
 			names = append(names, s.Master.String())
 		}
 	}
-	masters := strings.Join(names, " ")
+	masters := strings.Join(backends.Distinct(names), " ")
 	if leftOut, due := w.masterLines.State(masters != w.masters, time.Now()); due && masters == "" {
 		w.log(slog.LevelWarn, "has no master", leftOut)
 	} else if due {
