@@ -28,7 +28,7 @@ func (s *Session) watchLock(ctx context.Context, q request) {
 
 // noteUnwatch forgets the lock that the client watches if a command outside of a transaction says so.
 func (s *Session) noteUnwatch(q request) {
-	if !s.tx.In && mayUnwatch(q.row, q.args) && q.row.Has(table.Unwatches) == (len(q.args) == 1) {
+	if s.adoptedTx.Watches() && !s.tx.In && mayUnwatch(q.row, q.args) && q.row.Has(table.Unwatches) == (len(q.args) == 1) {
 		s.adoptedTx.Forget()
 	}
 }

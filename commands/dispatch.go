@@ -6,7 +6,6 @@ import (
 
 	"github.com/lockproxy/lockproxy/commands/acl"
 	"github.com/lockproxy/lockproxy/commands/clients"
-	"github.com/lockproxy/lockproxy/commands/pubsub"
 	"github.com/lockproxy/lockproxy/commands/table"
 	"github.com/lockproxy/lockproxy/commands/tx"
 )
@@ -29,9 +28,7 @@ func (s *Session) try(q request) bool {
 		s.disconnectHTTP()
 		return true
 	}
-	if s.adoptedTx.Watches() {
-		s.noteUnwatch(q)
-	}
+	s.noteUnwatch(q)
 	if s.blockedInCluster() || s.mode == onShared && s.needsPinned() && !s.tryPin() {
 		return false
 	}
@@ -40,8 +37,11 @@ func (s *Session) try(q request) bool {
 		s.replies.Local(acl.ErrNoAuth.Reply)
 		return true
 	}
-	if s.feed.SubscriberMode(s.id.Proto) && s.mode != onPassthrough && !q.row.Has(table.WhileSubscribed) {
-		if answer := pubsub.SubscriberModeReply(s.d.discovery.Table().Lookup(q.args), q.args); answer != nil {
+	if s.feed.Active() && s.mode != onPassthrough && !q.row.Has(table.WhileSubscribed) {
+		if answer := s.feed.Refusal(s.id.Proto, s.d.discovery.Table().Lookup(q.args), q.args); answer != nil {
+			if s.tx.In {
+				return s.refuseQueued(string(answer))
+			}
 			return s.reply(string(answer))
 		}
 	}

@@ -279,8 +279,15 @@ func testClusterMonitor(t *testing.T, p *redistest.Proxy) {
 			}
 		}
 	}
-	c.Send(t, lines("RESET"))
-	for c.Read(t).Text != "RESET" {
+	var answers string // what else comes are lines of the monitor
+	for c.Send(t, lines("GET a", "MULTI", "SET a b", "EXEC", "PING", "RESET")); !strings.Contains(answers, "RESET"); {
+		if v := c.Read(t); v.Kind != '+' || !strings.Contains(v.Text, " [") {
+			answers += v.Raw
+		}
+	}
+	const refused = "-ERR Replica can't interact with the keyspace\r\n"
+	if want := refused + "+OK\r\n" + refused + "-EXECABORT Transaction discarded because of previous errors.\r\n+PONG\r\n+RESET\r\n"; answers != want {
+		t.Errorf("while it monitors: %q, want %q", answers, want)
 	}
 	if v := c.Do(t, "SET", "a", "b"); v.String() != "+OK" {
 		t.Errorf("after RESET: %v", v)

@@ -3,6 +3,7 @@ package pubsub
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
@@ -95,26 +96,36 @@ func (f *Feed) Close() {
 	f.subscriber, f.monitor = nil, nil
 }
 
-// SubscriberMode reports whether the client may say little but SUBSCRIBE and UNSUBSCRIBE: in
-// RESP2, with subscriptions.
-func (f *Feed) SubscriberMode(proto int) bool {
-	return proto != 3 && f.subscriber != nil && f.subscriber.Any()
+// Refusal is what the client gets in place of the reply to a command that it may not say now, or to PING; nil: it may. cmd is
+// what the upstream says of it; nil: nothing. What the upstream refuses in its own words is left to it.
+func (f *Feed) Refusal(proto int, cmd *spec.Command, args [][]byte) []byte {
+	switch {
+	case cmd == nil || !cmd.Takes(len(args)):
+	case proto != 3 && f.subscriber != nil && f.subscriber.Any():
+		return subscriberModeReply(args)
+	case f.monitor != nil && usesKeys(cmd, args[0]):
+		return []byte("-ERR Replica can't interact with the keyspace\r\n")
+	}
+	return nil
 }
 
-// SubscriberModeReply is what a client in that mode gets in place of the reply to a command
-// that it may not say, or to PING. cmd is what the upstream says of it; nil: nothing. It is nil for
-// what the upstream refuses in its own words.
-func SubscriberModeReply(cmd *spec.Command, args [][]byte) []byte {
-	isPing := resp.Is(args[0], "PING")
-	switch {
-	case cmd == nil || !cmd.Takes(len(args)) || isPing && len(args) > 2:
+// usesKeys reports whether a command reads or writes keys, or may: from 7.0 on Redis refuses these to a client that
+// monitors. Scripts and PUBLISH are among them, by a flag that COMMAND does not tell.
+func usesKeys(cmd *spec.Command, name []byte) bool {
+	return cmd.Flags&(spec.ReadOnly|spec.Write) != 0 ||
+		slices.ContainsFunc([]string{"EVAL", "EVALSHA", "FCALL", "PUBLISH", "SPUBLISH"}, func(s string) bool { return resp.Is(name, s) })
+}
+
+// subscriberModeReply is the reply to a command of a client that may say little but SUBSCRIBE and UNSUBSCRIBE: in RESP2, with
+// subscriptions.
+func subscriberModeReply(args [][]byte) []byte {
+	switch isPing := resp.Is(args[0], "PING"); {
+	case isPing && len(args) > 2:
 		return nil
+	case isPing && len(args) == 2:
+		return resp.AppendCommand(nil, []byte("pong"), args[1])
 	case isPing:
-		text := []byte(nil)
-		if len(args) == 2 {
-			text = args[1]
-		}
-		return resp.AppendCommand(nil, []byte("pong"), text)
+		return resp.AppendCommand(nil, "pong", "")
 	}
 	return resp.AppendError(nil, SubscriberModeError(args[0]))
 }
