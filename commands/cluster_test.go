@@ -11,6 +11,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/topology"
 	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands/lockcmd"
 	"github.com/lockproxy/lockproxy/commands/relay"
 )
 
@@ -70,7 +71,7 @@ func TestClusterTx_MovesToTheNodeOfItsKeys(t *testing.T) {
 		{"AUTH u p", "+OK\r\n", "AUTH u p"},
 		{"RENAME foo bar", crossed, "LOCKPROXY.REFUSED"},
 		{"CLIENT REPLY OFF", "-ERR CLIENT REPLY is not supported with a Cluster upstream\r\n", "LOCKPROXY.REFUSED"},
-		{"LOCK job 30s", string(appendNoTx(nil, []byte("LOCK"))), "LOCK job 30s"},
+		{"LOCK job 30s", string(lockcmd.AppendNoTx(nil, []byte("LOCK"))), "LOCK job 30s"},
 	} {
 		inTx := false
 		d := newDuo(t, func(_ *link, args []string) (string, bool) {

@@ -32,7 +32,7 @@ func (s *Session) try(q request) bool {
 	if s.blockedInCluster() || s.mode == onShared && s.needsPinned() && !s.tryPin() {
 		return false
 	}
-	if s.Restricted() && exceedsRestricted(q.args) {
+	if s.Restricted() && acl.ExceedsRestricted(q.args) {
 		s.flushBatches()
 		s.replies.Local(acl.ErrNoAuth.Reply)
 		return true
@@ -109,19 +109,6 @@ func (s *Session) Rest(raw []byte) {
 		s.tx.Add(tx.Changes{})
 	}
 	s.enqueue(raw)
-}
-
-// exceedsRestricted reports whether a command is larger than the upstream takes from a
-// connection that has not authenticated. As an inline command, whose limits are
-// others, it could come this far; sent on, it would end the connection for
-// everybody on it.
-func exceedsRestricted(args [][]byte) bool {
-	for _, a := range args {
-		if len(a) > 16<<10 {
-			return true
-		}
-	}
-	return len(args) > 10
 }
 
 // Run handles a command that may have to wait, for the upstream, for a majority.

@@ -2,10 +2,7 @@ package commands
 
 import (
 	"errors"
-	"fmt"
-	"strings"
 
-	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/clients"
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
@@ -61,9 +58,4 @@ func appendErr(b []byte, err error) []byte {
 		return reply
 	}
 	return relay.AppendError(b, err)
-}
-
-// appendNoTx appends the refusal of a verb inside MULTI.
-func appendNoTx(b []byte, name []byte) []byte {
-	return resp.AppendError(b, fmt.Sprintf("ERR %s is not allowed inside a transaction", strings.ToUpper(string(name))))
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/clients"
 	"github.com/lockproxy/lockproxy/commands/cluster"
+	"github.com/lockproxy/lockproxy/commands/lockcmd"
 	"github.com/lockproxy/lockproxy/commands/relay"
 	"github.com/lockproxy/lockproxy/commands/table"
 	"github.com/lockproxy/lockproxy/commands/tx"
@@ -207,7 +208,7 @@ func (t inTx) run(ctx context.Context, q request) {
 func (s *Session) refuseVerbInTx(q request) bool {
 	s.flushBatches()
 	s.keepQueued(q.raw)
-	s.replies.ExpectReplaced(s.pinned, appendNoTx(nil, q.args[0]))
+	s.replies.ExpectReplaced(s.pinned, lockcmd.AppendNoTx(nil, q.args[0]))
 	s.replies.Send(s.pinned, q.raw, 1)
 	return true
 }

@@ -2,6 +2,7 @@ package lockcmd
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
@@ -54,4 +55,9 @@ func AppendError(b []byte, err error) []byte {
 		return resp.AppendError(b, "LOCKLOST "+locks.ErrLost.Error()+"; what it protected may be compromised")
 	}
 	return b
+}
+
+// AppendNoTx appends the refusal of a verb inside MULTI.
+func AppendNoTx(b []byte, name []byte) []byte {
+	return resp.AppendError(b, fmt.Sprintf("ERR %s is not allowed inside a transaction", strings.ToUpper(string(name))))
 }
