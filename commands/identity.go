@@ -3,6 +3,7 @@ package commands
 import (
 	"bytes"
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
@@ -133,6 +134,7 @@ func (s *Session) changeIdentity(ctx context.Context, id upstream.Identity, shar
 	c, err := pool.Shared(ctx, id, upstream.MainClass, s.hint)
 	if err != nil {
 		s.replyErr(err)
+		s.closeUnasked(id, err)
 		return false
 	}
 	moved, refused := s.moveToIdentity(ctx, c, id, shared)
@@ -145,6 +147,15 @@ func (s *Session) changeIdentity(ctx context.Context, id upstream.Identity, shar
 	return moved
 }
 
+// closeUnasked disconnects a client, behind its replies, if for err the upstream could not be asked whether the client is id from
+// now on: what it has sent behind must not run as another user, or in another database. The protocol may be another.
+func (s *Session) closeUnasked(id upstream.Identity, err error) {
+	var refused *upstream.RefusedError
+	if id.Proto = s.id.Proto; id != s.id && (!errors.As(err, &refused) || refused.TurnedAway()) {
+		s.closeAfterReplies()
+	}
+}
+
 // moveToIdentity moves the session to c, a borrowed connection of another identity, if the
 // upstream, asked with command on c, agrees. The client gets its reply.
 func (s *Session) moveToIdentity(ctx context.Context, c *upstream.Conn, id upstream.Identity, command []byte) (moved, refused bool) {
@@ -152,6 +163,7 @@ func (s *Session) moveToIdentity(ctx context.Context, c *upstream.Conn, id upstr
 	if err != nil {
 		upstream.Return(c)
 		s.replyErr(err)
+		s.closeUnasked(id, err)
 		return false, false
 	}
 	if _, refused = resp.Error(reply); refused {
@@ -193,11 +205,13 @@ func (s *Session) setIdentity(id upstream.Identity) {
 
 func (s *Session) changeIdentityPinned(ctx context.Context, id upstream.Identity, raw []byte) bool {
 	if s.pinned == nil && !s.pin(ctx) { // a Cluster's node was lost, another is to do
+		s.closeUnasked(id, nil)
 		return false
 	}
 	reply, err := s.replies.Ask(ctx, s.pinned, raw)
 	if err != nil {
 		s.replyErr(err)
+		s.closeUnasked(id, err)
 		return false
 	}
 	s.replyIdentity(reply)
@@ -232,6 +246,7 @@ func (s *Session) selectDB(ctx context.Context, q request) {
 	c, err := s.up.Pool().Shared(ctx, id, upstream.MainClass, s.hint)
 	if err != nil {
 		s.replyOrDisconnect(err)
+		s.closeUnasked(id, err)
 		return
 	}
 	s.moveToIdentity(ctx, c, id, q.raw) // c is in that database, but the user may not be allowed to ask for it

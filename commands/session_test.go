@@ -138,15 +138,17 @@ func TestShared_UpstreamDown(t *testing.T) {
 	s := newStage(t, Options{}, nil)
 	s.ln.Close()
 	p := s.enter(t)
-	p.do(t, "GET a", "BLPOP q 0", "SELECT 1", "EVAL s 0", "SUBSCRIBE c")
+	p.do(t, "GET a", "BLPOP q 0", "SELECT 0", "EVAL s 0", "SUBSCRIBE c")
 	p.until(t, "five errors", func() bool { return strings.Count(p.text, "-UPSTREAMDOWN ") == 5 })
 	p.do(t, "LOCK job 30s OWNER me")
 	p.until(t, "one more", func() bool { return strings.Count(p.text, "-UPSTREAMDOWN ") == 6 })
 	p.do(t, "MULTI", "SET a 1", "EXEC") // of which the latter must not run, should the upstream be back
 	p.until(t, "the end", func() bool { return p.closed && strings.Count(p.text, "-UPSTREAMDOWN ") == 7 })
-	w := s.enter(t)
-	w.do(t, "WATCH a", "MULTI", "SET a 1", "EXEC")
-	w.until(t, "the end", func() bool { return w.closed && strings.Count(w.text, "-UPSTREAMDOWN ") == 1 })
+	for _, command := range []string{"WATCH a", "SELECT 1", "AUTH pw", "HELLO 3 AUTH u pw", "CLIENT REPLY OFF"} {
+		p := s.enter(t)
+		p.do(t, command, "MULTI", "SET a 1", "EXEC")
+		p.until(t, "the end after "+command, func() bool { return p.closed && strings.Count(p.text, "-UPSTREAMDOWN ") == 1 })
+	}
 	if got := s.votes.list(); got != "" {
 		t.Errorf("a lock was asked for by a client that may have to authenticate: %s", got)
 	}

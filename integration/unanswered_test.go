@@ -60,9 +60,70 @@ func unansweredWatch(t *testing.T, p *redistest.Proxy, word, command string, ser
 		t.Fatal(err)
 	}
 	eventually(t, 30*time.Second, "the server is used again", func() bool { return !other.Do(t, "GET", "k").IsError() })
-	if _, err := c.Write([]byte(lines("MULTI", command, "EXEC"))); err == nil {
+	runsNoMore(t, c, "WATCH", "MULTI", command, "EXEC")
+}
+
+// TestIdentity_Unanswered: what a client has sent behind SELECT, AUTH or CLIENT REPLY does not run if the upstream could not be
+// asked: in another database, as another user, or with replies that are not expected. A refusal changes nothing, as in Redis, and
+// nor does a HELLO for the protocol alone, behind which go-redis goes on with RESP2.
+func TestIdentity_Unanswered(t *testing.T) {
+	t.Parallel()
+	data := redistest.Start(t)
+	p := redistest.StartProxy(t, data, redistest.StartNodes(t, 1))
+	other, admin := redistest.Open(t, p.Addr()), redistest.Open(t, data.Addr())
+	commands := []string{"SELECT 3", "AUTH default x", "HELLO 3 AUTH default x", "CLIENT REPLY OFF"}
+	for _, command := range commands {
+		c := redistest.Open(t, p.Addr())
+		c.Do(t, "GET", "k")
+		admin.Do(t, "CONFIG", "SET", "maxclients", "1")
+		if v := c.Do(t, strings.Fields(command)...); v.String() != "-ERR max number of clients reached" {
+			t.Errorf("%s, to an upstream that takes no more connections: %v", command, v)
+		}
+		admin.Do(t, "CONFIG", "SET", "maxclients", "10000")
+		runsNoMore(t, c, command, "SET k mine")
+	}
+	for _, command := range commands {
+		c := redistest.Open(t, p.Addr())
+		c.Do(t, "GET", "k")
+		data.Kill()
+		if v := c.Do(t, strings.Fields(command)...); !strings.HasPrefix(v.Text, "UPSTREAMDOWN") {
+			t.Errorf("%s without the upstream: %v", command, v)
+		}
+		if err := data.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, 30*time.Second, "the server is used again", func() bool { return !other.Do(t, "GET", "k").IsError() })
+		runsNoMore(t, c, command, "SET k mine")
+	}
+	if v := data.Do(t, "EXISTS", "k"); v.Int() != 0 {
+		t.Error("what came behind has been executed")
+	}
+	c := redistest.Open(t, p.Addr())
+	c.Do(t, "LOCK", "job", "10s", "OWNER", "me")
+	data.Kill()
+	for _, command := range []string{"HELLO 3", "SELECT 0"} {
+		if v := c.Do(t, strings.Fields(command)...); !v.IsError() && command == "HELLO 3" {
+			t.Errorf("%s without the upstream: %v", command, v)
+		}
+	}
+	wantGrant(t, c.Do(t, "LOCK", "job", "10s", "OWNER", "me"))
+	if err := data.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 30*time.Second, "the server is used again", func() bool { return !c.Do(t, "GET", "k").IsError() })
+	for _, command := range []string{"SELECT 99", "AUTH nobody x", "HELLO 9", "CLIENT REPLY MAYBE", "GET k"} {
+		if v := c.Do(t, strings.Fields(command)...); v.IsError() == (command == "GET k") {
+			t.Errorf("%s: %v", command, v)
+		}
+	}
+}
+
+// runsNoMore checks that a client is disconnected that got an error to a command, whatever it sends next.
+func runsNoMore(t *testing.T, c *redistest.Conn, before string, next ...string) {
+	t.Helper()
+	if _, err := c.Write([]byte(lines(next...))); err == nil {
 		if got, closed := c.ReadUntilQuiet(10 * time.Second); got != "" || !closed {
-			t.Errorf("after WATCH that was not answered, MULTI, %s, EXEC: %q, closed %t", command, got, closed)
+			t.Errorf("after %s, which was not answered, %s: %q, closed %t", before, strings.Join(next, ", "), got, closed)
 		}
 	}
 }

@@ -53,6 +53,9 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string { return strings.TrimSpace(string(e.Reply)) }
 
+// TurnedAway reports whether the upstream takes no connection, of whomever.
+func (e *RefusedError) TurnedAway() bool { return isTurnedAway(strings.TrimPrefix(e.Error(), "-")) }
+
 // Credentials reports whether it is the user or the password that was refused.
 func (e *RefusedError) Credentials() bool {
 	text := e.Error()
