@@ -42,8 +42,13 @@ func (s *Service) Renewing(h Holder, ttl time.Duration) (end func(ExtensionResul
 	defer s.keepalive.Unlock()
 	l := s.keepalive.leases[h]
 	l.busy, l.ttl = true, ttl
-	until := l.until
-	return func(r ExtensionResult) { s.keepalive.applyResult(l, Extension{Result: r, Until: until}) }
+	for _, hold := range l.holds {
+		hold.ttl = ttl
+	}
+	until, ids := l.until(), l.ids()
+	return func(r ExtensionResult) {
+		s.keepalive.applyResult(l, Extension{Result: r, Until: until}, ttl, ids)
+	}
 }
 
 // Suspect has it found out whether a lease is lost.

@@ -1,7 +1,6 @@
 package locks
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -49,7 +48,6 @@ type lease struct {
 	Holder
 	fence    int64
 	ttl      time.Duration      // for which it is renewed
-	until    time.Duration      // end of the validity, as far as known
 	next     time.Duration      // when it is due, if not busy
 	holds    []*sessionHold     // those of sessions
 	busy     bool               // a worker has it, or is to take it
@@ -72,6 +70,8 @@ type sessionHold struct {
 	index     int // in session.holds
 	maxHold   time.Duration
 	onLoss    OnLoss
+	ttl       time.Duration // for which it was granted or renewed last
+	until     time.Duration // end of its validity, as far as known
 	end       time.Duration // of MaxHold: it is not renewed past that
 	releaseAt time.Duration // when it is given back, since the session has ended; 0: it has not
 }
@@ -99,39 +99,15 @@ func (k *Keepalive) AddLocked(a *Attempt, id string, fence int64, began, until t
 		l = &lease{Holder: h, fence: fence, index: -1}
 		k.leases[h] = l
 	}
-	hold := &sessionHold{id: id, lease: l, client: a.Client, maxHold: a.MaxHold, end: began + a.MaxHold, onLoss: a.OnLoss}
+	hold := &sessionHold{id: id, lease: l, client: a.Client, maxHold: a.MaxHold, onLoss: a.OnLoss, ttl: a.TTL, until: until, end: began + a.MaxHold}
 	l.holds = append(l.holds, hold)
 	a.Session.attachLocked(hold)
 	l.ttl = max(l.ttl, a.TTL)
-	l.until = max(l.until, until)
-	next := until - leadOf(a.TTL)
-	if len(l.holds) > 1 { // they may end at different times: the renewal that is due first is for all, after which they end together
-		next, l.doubtful = min(next, l.next), true
+	if at := l.renewAt(); len(l.holds) == 1 || at < l.next {
+		l.next = at
 	}
-	l.next = next
 	k.scheduleLocked(l)
 	k.svc.watchCuts(true)
-}
-
-// lead is how long before the end of its validity a lease is renewed: when a third has passed.
-func (l *lease) lead() time.Duration { return leadOf(l.ttl) }
-
-func leadOf(ttl time.Duration) time.Duration { return 2 * (ttl - Drift(ttl)) / 3 }
-
-// margin is how long before the end of its validity a lease is given up, so that the client is told in time.
-func (l *lease) margin() time.Duration {
-	return max(minRenewPause, min(l.ttl/10, time.Second))
-}
-
-// longest is the hold whose MaxHold ends last.
-func (l *lease) longest() *sessionHold {
-	return slices.MaxFunc(l.holds, func(a, b *sessionHold) int { return cmp.Compare(a.end, b.end) })
-}
-
-// atMaxHold reports whether the lease runs to the end of its MAXHOLD, so that no renewal can let
-// it run longer. A renewal is for whole milliseconds.
-func (l *lease) atMaxHold() bool {
-	return l.until >= l.longest().end-Drift(l.ttl)-time.Millisecond
 }
 
 // Drop stops renewing holds of h.
@@ -191,10 +167,15 @@ func (k *Keepalive) LoseLocked(h Holder, fence int64, why lossReason, reason str
 }
 
 func (k *Keepalive) loseLocked(l *lease, why lossReason, reason string) {
+	k.loseHoldsLocked(l, slices.Clone(l.holds), why, reason)
+}
+
+// loseHoldsLocked is loseLocked for some of the holds of a lease.
+func (k *Keepalive) loseHoldsLocked(l *lease, lost []*sessionHold, why lossReason, reason string) {
 	k.svc.counters.losses[why].Add(1)
 	k.svc.emit(Event{Kind: EventLost, Key: l.Key, At: time.Now(), Owner: l.Owner, Fence: l.fence, Why: reason})
 	var told []*Session
-	for _, hold := range l.holds {
+	for _, hold := range lost {
 		c := hold.session
 		if slices.Contains(told, c) {
 			continue
@@ -203,7 +184,9 @@ func (k *Keepalive) loseLocked(l *lease, why lossReason, reason string) {
 		loss := Loss{Key: l.Key, Owner: l.Owner, Fence: l.fence, OnLoss: l.onLoss(c), Reason: reason}
 		k.tasks = append(k.tasks, func() { c.notify(loss) })
 	}
-	k.dropLeaseLocked(l)
+	for _, hold := range lost {
+		k.detachLocked(hold)
+	}
 	k.startWorkersLocked()
 }
 
@@ -224,6 +207,9 @@ func (k *Keepalive) setTTL(h Holder, fence int64, ttl time.Duration) {
 	defer k.mu.Unlock()
 	if l := k.leases[h]; l != nil && (fence == 0 || l.fence == fence) {
 		l.ttl = ttl
+		for _, hold := range l.holds {
+			hold.ttl = ttl
+		}
 	}
 }
 
@@ -308,10 +294,7 @@ func (k *Keepalive) popEndedLocked(l *lease, now time.Duration) {
 // renew renews a lease that is due, unless it has ended or the owner's own RENEW came first.
 func (k *Keepalive) renew(l *lease) {
 	k.mu.Lock()
-	until, known := k.svc.store.Until(l.Holder, l.fence, l.ids())
-	if known {
-		l.until = until
-	}
+	k.refreshLocked(l)
 	within, due := k.dueLocked(l)
 	if !due {
 		k.mu.Unlock()
@@ -323,23 +306,35 @@ func (k *Keepalive) renew(l *lease) {
 	l.doubtful = false
 	t, ids := Term{l.ttl, l.longest().end}, l.ids()
 	k.mu.Unlock()
-	k.applyResult(l, k.svc.store.Extend(ctx, l.Holder, l.fence, t, ids))
+	k.applyResult(l, k.svc.store.Extend(ctx, l.Holder, l.fence, t, ids), t.TTL, ids)
+}
+
+// refreshLocked takes over what the Store knows of the ends of a lease's holds.
+func (k *Keepalive) refreshLocked(l *lease) {
+	for _, hold := range l.holds {
+		if until, known := k.svc.store.Until(l.Holder, l.fence, []string{hold.id}); known {
+			hold.until = until
+		}
+	}
 }
 
 // dueLocked reports whether a lease is to be renewed now, and how long that may take. If not, it has given the
 // lease up or scheduled it.
 func (k *Keepalive) dueLocked(l *lease) (within time.Duration, due bool) {
-	now := k.svc.store.Now()
-	last := l.until - l.margin()
+	if len(l.holds) == 0 || k.stopped {
+		return 0, false
+	}
+	now, last := k.svc.store.Now(), l.first((*sessionHold).giveUpAt)
 	switch {
-	case len(l.holds) == 0 || k.stopped:
 	case now >= last:
 		why, reason := l.reason()
-		k.loseLocked(l, why, reason)
+		over := slices.DeleteFunc(slices.Clone(l.holds), func(h *sessionHold) bool { return h.giveUpAt() > now })
+		k.loseHoldsLocked(l, over, why, reason)
+		k.doneLocked(l, now) // what is left may be due as well
 	case l.atMaxHold() && !l.doubtful:
 		k.doneLocked(l, last)
-	case now < l.until-l.lead() && !l.doubtful:
-		k.doneLocked(l, l.until-l.lead())
+	case now < l.renewAt() && !l.doubtful:
+		k.doneLocked(l, l.renewAt())
 	default:
 		return min(last-now, l.pause(now)), true
 	}
@@ -354,17 +349,14 @@ func (l *lease) ids() []string {
 	return ids
 }
 
-// pause is how long a renewal may take, and then the time until the next one.
-func (l *lease) pause(now time.Duration) time.Duration { return max(minRenewPause, (l.until-now)/3) }
-
 // doneLocked schedules a lease that a worker is done with.
 func (k *Keepalive) doneLocked(l *lease, next time.Duration) {
 	l.busy, l.cancel, l.next = false, nil, next
 	k.scheduleLocked(l)
 }
 
-// applyResult applies the result of a renewal to its lease.
-func (k *Keepalive) applyResult(l *lease, o Extension) {
+// applyResult applies the result of a renewal, of these holds for ttl, to its lease.
+func (k *Keepalive) applyResult(l *lease, o Extension, ttl time.Duration, ids []string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if len(l.holds) == 0 {
@@ -374,9 +366,17 @@ func (k *Keepalive) applyResult(l *lease, o Extension) {
 	switch o.Result {
 	case Extended:
 		k.svc.counters.sessionRenewals.Add(1)
-		l.until, l.lastErr, l.gaveBack = o.Until, nil, l.gaveBack && l.doubtful
-		k.DropLocked(l.Holder, o.Released)
-		next := max(l.until-l.lead(), now+minRenewPause)
+		l.lastErr, l.gaveBack = nil, l.gaveBack && l.doubtful
+		if k.DropLocked(l.Holder, o.Released); len(l.holds) == 0 {
+			return
+		}
+		for _, hold := range l.holds {
+			if slices.Contains(ids, hold.id) {
+				hold.until, hold.ttl = o.Until, min(ttl, l.ttl) // less if a RENEW has come meanwhile
+			}
+		}
+		k.refreshLocked(l)
+		next := max(l.renewAt(), now+minRenewPause)
 		if l.doubtful { // it became so after this renewal was sent
 			next = now + minRenewPause
 		}
@@ -384,7 +384,7 @@ func (k *Keepalive) applyResult(l *lease, o Extension) {
 	case Undecided:
 		k.svc.counters.sessionMisses.Add(1)
 		l.lastErr, l.doubtful = o.Err, true
-		k.doneLocked(l, max(now, min(now+l.pause(now), l.until-l.margin())))
+		k.doneLocked(l, max(now, min(now+l.pause(now), l.first((*sessionHold).giveUpAt))))
 	case GivenBack:
 		k.dropLeaseLocked(l)
 	default:

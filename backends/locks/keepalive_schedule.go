@@ -1,6 +1,49 @@
 package locks
 
-import "time"
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// renewAt is when a hold is renewed: when a third of its validity has passed.
+func (h *sessionHold) renewAt() time.Duration { return h.until - 2*(h.ttl-Drift(h.ttl))/3 }
+
+// giveUpAt is when a hold is given up, so that the client is told before its validity ends.
+func (h *sessionHold) giveUpAt() time.Duration {
+	return h.until - max(minRenewPause, min(h.ttl/10, time.Second))
+}
+
+// first is the earliest of these times of its holds, which may end at different times until a renewal, which is for all.
+func (l *lease) first(at func(*sessionHold) time.Duration) time.Duration {
+	t := at(l.holds[0])
+	for _, h := range l.holds[1:] {
+		t = min(t, at(h))
+	}
+	return t
+}
+
+// renewAt is when the lease is renewed.
+func (l *lease) renewAt() time.Duration { return l.first((*sessionHold).renewAt) }
+
+// until is when the validity of the hold that ends first ends.
+func (l *lease) until() time.Duration {
+	return l.first(func(h *sessionHold) time.Duration { return h.until })
+}
+
+// longest is the hold whose MaxHold ends last.
+func (l *lease) longest() *sessionHold {
+	return slices.MaxFunc(l.holds, func(a, b *sessionHold) int { return cmp.Compare(a.end, b.end) })
+}
+
+// atMaxHold reports whether the lease runs to the end of its MAXHOLD, so that no renewal can let
+// it run longer. A renewal is for whole milliseconds.
+func (l *lease) atMaxHold() bool {
+	return l.until() >= l.longest().end-Drift(l.ttl)-time.Millisecond
+}
+
+// pause is how long a renewal may take, and then the time until the next one.
+func (l *lease) pause(now time.Duration) time.Duration { return max(minRenewPause, (l.until()-now)/3) }
 
 // scheduleLocked puts a lease into the schedule, at the time when there is something to do for it next, or takes it
 // out if there is nothing.

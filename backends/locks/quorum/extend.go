@@ -81,19 +81,22 @@ func (s *Store) extendAfterRead(ctx context.Context, h locks.Holder, fence int64
 	all := g
 	there, gone := s.stillThere(votes, h.Owner, holdIDs(all.holds), ids)
 	g.holds = slices.DeleteFunc(slices.Clone(all.holds), func(h hold) bool { return !slices.Contains(there, h.id) })
-	if len(g.holds) == 0 {
-		if len(gone) == len(ids) {
-			return locks.Extension{Result: locks.GivenBack}
-		}
+	switch {
+	case len(gone) == len(ids):
+		return locks.Extension{Result: locks.GivenBack}
+	case len(there) == 0:
 		return s.undecidedResult(h, votes, nil)
 	}
 	g, result, votes, err = s.renewUnderNewEpoch(ctx, &leaseRenewal{holder: h, ttl: t.From(s.Now()), grant: g, change: grows}, votes, false)
 	if err != nil || result != tally.Applied {
 		return s.undecidedResult(h, votes, err) // what has changed meanwhile is found by the next read
 	}
-	until := g.until()
+	until := g.firstEnd(there)
 	g.holds = append(without(all.holds, there), g.holds...)
 	s.replaceGrant(h, before, g)
+	if len(there)+len(gone) < len(ids) { // nodes that have the others are silent
+		return s.undecidedResult(h, votes, nil)
+	}
 	return locks.Extension{Result: locks.Extended, Until: until, Released: gone}
 }
 

@@ -257,6 +257,103 @@ func TestSession_MissedRenewals(t *testing.T) {
 	}
 }
 
+// TestSession_MissedRenewalsOfDifferentLeases: the hold whose validity ends first decides when a renewal that failed is tried again, and
+// its client is told if none succeeds before that. The other hold is kept.
+func TestSession_MissedRenewalsOfDifferentLeases(t *testing.T) {
+	t.Parallel()
+	const short, long = 3 * time.Second, 50 * time.Second
+	begin := func(t *testing.T, s *timeless) (first, second *client, g locks.Grant) {
+		first, second = newClient(s.proxy), newClient(s.proxy)
+		first.lock(t, "job", "alice", short, 0)
+		g = second.lock(t, "job", "alice", long, 0)
+		s.down(2)
+		return first, second, g
+	}
+	t.Run("a miss", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, 3, testOptions{}, func(t *testing.T, s *timeless) {
+			first, second, _ := begin(t, s)
+			s.sleepUntil(2 * time.Second)
+			s.down(0)
+			s.sleepUntil(short + time.Second)
+			unlock(t, s.proxy, "job", "alice", 1)
+			refused(t, s.proxy, "job", "bob", time.Second)
+			if told := append(first.told(), second.told()...); len(told) > 0 {
+				t.Errorf("told %+v", told)
+			}
+		})
+	})
+	t.Run("all of the shorter lease", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, 3, testOptions{}, func(t *testing.T, s *timeless) {
+			first, second, g := begin(t, s)
+			end := s.began.Add(short - locks.Drift(short))
+			s.sleepUntil(short + time.Second)
+			at := first.lostOnce(t, 0, g, "1 of 3 answered, 2 needed")
+			if before := end.Sub(at); before < 0 || before > short/3 {
+				t.Errorf("told %v before the end", before)
+			}
+			s.down(0)
+			time.Sleep(2 * long)
+			refused(t, s.proxy, "job", "bob", time.Second)
+			if len(second.told()) > 0 || keptBy(s.proxy) != 1 {
+				t.Errorf("told %+v, %d kept", second.told(), keptBy(s.proxy))
+			}
+		})
+	})
+}
+
+// TestSession_HoldBesideOneRenewedElsewhere: of two holds one has been renewed through another proxy for longer than the session renews. The
+// session counts on no longer lease for the other one than it asked for.
+func TestSession_HoldBesideOneRenewedElsewhere(t *testing.T) {
+	t.Parallel()
+	inBubble(t, 3, testOptions{}, func(t *testing.T, s *timeless) {
+		c, elsewhere := newClient(s.proxy), serve(t, s.opts)
+		long := locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: "alice", TTL: 20 * time.Second, Req: "long", Session: c.Session}
+		if d, err := s.Lock(t.Context(), long); err != nil || !d.Granted {
+			t.Fatalf("%+v, %v", d, err)
+		}
+		if _, err := elsewhere.Renew(t.Context(), locks.RenewRequest{Key: long.Key, Owner: "alice", TTL: 50 * time.Second}); err != nil {
+			t.Fatal(err)
+		}
+		c.lock(t, "job", "alice", 3*time.Second, 0)
+		time.Sleep(25 * time.Second)
+		if left, err := s.Unlock(t.Context(), locks.UnlockRequest{Key: long.Key, Owner: "alice", Req: "long"}); err != nil || left != 1 {
+			t.Errorf("%d holds left, %v", left, err)
+		}
+		refused(t, s.proxy, "job", "bob", time.Second)
+		if len(c.told()) > 0 {
+			t.Errorf("told %+v", c.told())
+		}
+	})
+}
+
+// TestExtend_HoldOfASilentNode: a renewal for a session that finds one of its holds on too few nodes, since one is silent, is not told
+// to have renewed that hold. The others are renewed.
+func TestExtend_HoldOfASilentNode(t *testing.T) {
+	t.Parallel()
+	inBubble(t, 3, testOptions{}, func(t *testing.T, s *timeless) {
+		const ttl = 20 * time.Second
+		first := lock(t, s.proxy, "job", "alice", ttl)
+		h := locks.Holder{Key: first.Key, Owner: "alice"}
+		if _, err := serve(t, s.opts).Renew(t.Context(), locks.RenewRequest{Key: h.Key, Owner: h.Owner, TTL: ttl}); err != nil {
+			t.Fatal(err)
+		}
+		s.failScripts(map[int]*scripts.Script{2: scripts.Acquire})
+		second := lock(t, s.proxy, "job", "alice", ttl)
+		s.failScripts(nil)
+		time.Sleep(ttl / 2)
+		s.down(1)
+		e := s.Extend(t.Context(), h, first.Fence, locks.Term{TTL: ttl, End: s.Now() + time.Hour}, []string{first.Hold, second.Hold})
+		if e.Result != locks.Undecided || e.Err == nil {
+			t.Errorf("%+v, want none decided", e)
+		}
+		if left := s.left(2); left < ttl-time.Second {
+			t.Errorf("%v left of the other hold", left)
+		}
+	})
+}
+
 // TestMaxHold_EndsTheLease: MAXHOLD ends a lease, whether it is shorter or longer than TTL. The
 // client is told before, and no validity that it was told runs longer.
 func TestMaxHold_EndsTheLease(t *testing.T) {

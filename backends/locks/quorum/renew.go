@@ -149,9 +149,6 @@ func (s *Store) renewLease(ctx context.Context, r *leaseRenewal) (until time.Dur
 	case now-r.began >= s.set.Opts.RoundLimit:
 		result = tally.Undecided
 	}
-	if r.change == grows && !tally.Noted(votes) {
-		until = max(until, r.grant.until())
-	}
 	if err == nil && result == tally.Applied {
 		s.counters.renewals.Add(1)
 		s.reinstateInDoubt(r, votes)
@@ -333,7 +330,10 @@ func (s *Store) renewUnderNewEpoch(ctx context.Context, r *leaseRenewal, read []
 	}
 	renewed := g.copy() // late votes may still ask for the holds of r
 	for i := range renewed.holds {
-		renewed.holds[i].until = until
+		at := &renewed.holds[i].until
+		if *at = max(*at, until); r.change != grows || tally.Noted(votes) {
+			*at = until
+		}
 	}
 	return renewed, result, votes, err
 }
