@@ -154,6 +154,13 @@ if h and h.owner ~= owner and not replaces then return`}},
 		Edits:  []Edit{{"backends/locks/keepalive_schedule.go", "t = min(t, at(h))", "t = max(t, at(h))"}},
 	},
 	{
+		Name:   "lock-over-before-its-answer",
+		Breaks: "a LOCK whose hold ends with a lease that is over, since a RENEW is under way, is tried again: else it is NOQUORUM, and the hold stays",
+		Rare:   true,
+		Units:  Units{"backends/locks/quorum", "^TestLock_BesideARenew"},
+		Edits:  []Edit{{"backends/locks/quorum/grantcache.go", "p.until()); taken.until <= now {", "p.until()); false {"}},
+	},
+	{
 		Name:   "session-retries-by-the-longer-lease",
 		Breaks: "a renewal that failed is tried again in time for the hold that ends first",
 		Rare:   true,

@@ -190,7 +190,7 @@ var Several = []Mutant{
 		Breaks: "the validity of a name runs while the others are settled",
 		Rare:   true,
 		Units:  severalStoreTests,
-		Edits:  []Edit{{"backends/locks/quorum/several.go", "		g.Validity -= now - at[k] // the others have taken this long\n", "		_, _ = k, now\n"}},
+		Edits:  []Edit{{"backends/locks/quorum/several.go", "grants[k].Validity -= now - at[k];", "grants[k].Validity -= now - now;"}},
 	},
 	{
 		Name:    "several-granted-again-in-part",
@@ -239,6 +239,13 @@ var Several = []Mutant{
 		Edits:  []Edit{{"backends/locks/wait.go", "			for _, k := range r.Names() {\n				s.store.DropIntent", "			for _, k := range r.Names()[:1] {\n				s.store.DropIntent"}},
 	},
 	{
+		Name:   "several-of-which-one-is-over",
+		Breaks: "all names are granted or none: one whose lease ends while others are settled is told with a validity below 0",
+		Rare:   true,
+		Units:  severalStoreTests,
+		Edits:  []Edit{{"backends/locks/quorum/several.go", "errs[k] == nil && grants[k].Validity <= 0 {", "false {"}},
+	},
+	{
 		Name:   "several-kept-out-all-the-time",
 		Breaks: "others are kept out for a quarter of the time: a name that is held for long stops those who want the others",
 		Rare:   true,
@@ -272,7 +279,7 @@ var Several = []Mutant{
 
 var (
 	severalScriptTests = Units{simulated, "^TestAcquireAll"}
-	severalStoreTests  = Units{simulated, "^TestAll_(OneUnsettled|ValidityWhileOthersAreSettled)$"}
+	severalStoreTests  = Units{simulated, "^TestAll_(OneUnsettled|OneOver|ValidityWhileOthersAreSettled)"}
 	severalTests       = Units{"backends/locks", "^(TestSeveral_(AllOrNone|Refuses|SomeLost)|TestSeveralWait_(KeepsOthersOut|LetsIn)|TestRenewAll_EndsWithTheFirst)$/^memory$"}
 	severalAnswerTests = Units{"commands/lockcmd", "^TestAppendGrants$"}
 )

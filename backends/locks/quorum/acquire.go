@@ -26,7 +26,8 @@ const (
 	repairTries    = 5                     // further tries after nodes lacked a record or floor
 )
 
-// errSplit reports that a quorum voted, but no owner has a majority. It never leaves the package.
+// errSplit reports that a quorum voted, but no owner has a majority, or the grant would be over already by a renewal of the owner's that
+// began meanwhile. It never leaves the package.
 var errSplit = errors.New("no owner has a majority")
 
 // Acquire implements locks.Store. It tries again after splits and repairs, until a quorum has decided who has the
@@ -279,9 +280,7 @@ func (s *Store) conclude(ctx context.Context, a *acquisition, votes []vote.Vote,
 		s.undoAll(a)
 		return g, vote.EndGranted, err
 	}
-	if validity = min(validity, until-s.Now()); validity <= 0 {
-		return g, vote.EndGranted, s.lateError(a, votes)
-	}
+	validity = max(1, min(validity, until-s.Now())) // 0 is that of a grant that was given back
 	return locks.Grant{Key: a.Key, Owner: a.Owner, Fence: t.Fence, Validity: validity, Holds: holds, Hold: a.id}, vote.EndGranted, nil
 }
 
@@ -379,6 +378,9 @@ func (s *Store) recordGrant(a *acquisition, g grant, until time.Duration, count 
 		return 0, 0, locks.ErrSessionEnded
 	}
 	holds, counts = s.grants.addHold(a.holder, g, hold{a.id, until}, a.known.renewals, count, s.Now()-a.Asked)
+	if holds == 0 { // it may be no longer than a lease that has ended while a renewal is under way
+		return 0, 0, errSplit
+	}
 	if a.Session != nil {
 		s.host.Keepalive.AddLocked(&a.Attempt, a.id, g.fence, a.began, counts)
 	}

@@ -235,7 +235,7 @@ func (m *grantCache) liveHolds(h locks.Holder, fence int64, now time.Duration) [
 // addHold stores a new hold, and returns how many there are and the end of its validity. asked is grant.renewals
 // when the LOCK began: if it has changed since, a renewal may have found the hold and shortened it. g is the grant
 // by the votes: its fence and, if known, its id, when it was made, and its epoch. count is how many holds a quorum
-// counts. waited is stored for a first hold.
+// counts. waited is stored for a first hold. If the end has come already, nothing is stored.
 func (m *grantCache) addHold(h locks.Holder, g grant, taken hold, asked, count int, waited time.Duration) (holds int, until time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -252,7 +252,9 @@ func (m *grantCache) addHold(h locks.Holder, g grant, taken hold, asked, count i
 		}
 		m.lru.Add(h, p)
 	case p.renewals != asked:
-		taken.until = min(taken.until, p.until())
+		if taken.until = min(taken.until, p.until()); taken.until <= now {
+			return 0, taken.until
+		}
 	}
 	if !slices.Contains(holdIDs(p.holds), taken.id) { // else a RENEW has read it meanwhile
 		p.holds = append(p.holds, taken)

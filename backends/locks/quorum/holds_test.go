@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -165,6 +166,30 @@ func TestLock_ConcludedAfterRenew(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestLock_BesideARenewAtTheEnd: a LOCK is answered after the validity of before has ended, while a RENEW that began before is under way. It
+// is granted, for as long as it asked for.
+func TestLock_BesideARenewAtTheEnd(t *testing.T) {
+	t.Parallel()
+	inBubble(t, 3, testOptions{}, func(t *testing.T, s *timeless) {
+		c, key := newClient(s.proxy), locks.Key{Name: "job"}
+		g := c.lock(t, "job", "alice", 20*time.Second, 0)
+		s.host.Keepalive.Drop(locks.Holder{Key: key, Owner: "alice"}, g.Hold)
+		time.Sleep(g.Validity - 8*time.Millisecond)
+		s.take(10 * time.Millisecond)
+		defer s.take(0)
+		var group sync.WaitGroup
+		defer group.Wait()
+		group.Go(func() {
+			time.Sleep(time.Millisecond)
+			_, _ = s.Renew(t.Context(), locks.RenewRequest{Key: key, Owner: "alice", TTL: time.Second})
+		})
+		g = c.lock(t, "job", "alice", time.Minute, 0)
+		if g.Validity < 59*time.Second || len(c.told()) > 0 || keptBy(s.proxy) != 1 {
+			t.Errorf("%+v, told %+v, %d kept", g, c.told(), keptBy(s.proxy))
+		}
+	})
 }
 
 // TestUnlock_ThatEndsTheLeaseEarlier: through one proxy the owner gives back the hold that ends

@@ -135,6 +135,13 @@ func (s *Store) grantAll(ctx context.Context, all []*acquisition, round *voters.
 		grants[k], ends[k], errs[k] = s.conclude(ctx, all[k], its, names[k])
 		at[k] = s.Now()
 	})
+	now := s.Now()
+	for k := range grants { // the others have taken as long
+		if grants[k].Validity -= now - at[k]; errs[k] == nil && grants[k].Validity <= 0 {
+			s.Undo(grants[k])
+			ends[k], errs[k] = vote.EndLate, s.lateError(all[k], votes)
+		}
+	}
 	if failed := firstFailed(errs); failed >= 0 {
 		s.set.Ended(round, votes, ends[failed])
 		for k := range all {
@@ -145,9 +152,8 @@ func (s *Store) grantAll(ctx context.Context, all []*acquisition, round *voters.
 		return locks.Decision{}, errs[failed]
 	}
 	s.set.Ended(round, votes, vote.EndGranted)
-	d, now := locks.Decision{Granted: true}, s.Now()
-	for k, g := range grants {
-		g.Validity -= now - at[k] // the others have taken this long
+	d := locks.Decision{Granted: true}
+	for _, g := range grants {
 		d.Add(g)
 	}
 	return d, nil

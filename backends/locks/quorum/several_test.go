@@ -187,6 +187,39 @@ func TestAll_ValidityWhileOthersAreSettled(t *testing.T) {
 	})
 }
 
+// TestAll_OneOverWhileOthersAreSettled: the lease of one name may be no longer than before, since a RENEW is under way, and ends while another
+// name is settled. None is granted, and nothing is left of the request.
+func TestAll_OneOverWhileOthersAreSettled(t *testing.T) {
+	t.Parallel()
+	inBubble(t, 3, testOptions{}, func(t *testing.T, s *timeless) {
+		g := lock(t, s.proxy, "a", "alice", 20*time.Second)
+		s.numberApart("b")
+		time.Sleep(g.Validity - 8*time.Millisecond)
+		s.take(3 * time.Millisecond)
+		defer s.take(0)
+		var group sync.WaitGroup
+		defer group.Wait()
+		group.Go(func() {
+			time.Sleep(time.Millisecond)
+			_, _ = s.Renew(t.Context(), locks.RenewRequest{Key: g.Key, Owner: "alice", TTL: 20 * time.Second})
+		})
+		group.Go(func() {
+			time.Sleep(2 * time.Millisecond)
+			s.take(10 * time.Millisecond)
+		})
+		d, err := lockAll(t, s.proxy, locks.LockRequest{Owner: "alice", TTL: 20 * time.Second}, "a", "b")
+		if few := (*locks.QuorumError)(nil); !errors.As(err, &few) || few.Name != "a" {
+			t.Errorf("%+v, %v", d, err)
+		}
+		time.Sleep(time.Second)
+		s.take(0)
+		lock(t, s.proxy, "b", "bob", time.Second)
+		if all, err := s.Inspect(t.Context(), g.Key); err != nil || all.Holding.Holds > 1 {
+			t.Errorf("%+v, %v", all, err)
+		}
+	})
+}
+
 // numberApart has each node number the next grant of a name by another fence.
 func (s *timeless) numberApart(name string) {
 	high := time.Now().Add(time.Minute).UnixMicro()
