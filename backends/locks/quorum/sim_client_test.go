@@ -25,6 +25,8 @@ type simClient struct {
 	who    string
 	owners int
 	deaf   bool // what it is granted nobody hears of
+
+	unheard string // the owner of its last LOCK whose proxy ended: it may have been granted
 }
 
 func (w *simWorld) newClient(i int) *simClient {
@@ -116,6 +118,9 @@ func (c *simClient) lock(p *simProxy, r locks.LockRequest, giveUp time.Duration)
 		if a.Granted && p.life.Err() == nil {
 			p.svc.Undo(a.Grant)
 		}
+		if p.life.Err() != nil {
+			c.unheard = r.Owner
+		}
 		a, err = locks.Decision{}, errHungUp
 	}
 	switch {
@@ -197,6 +202,9 @@ func (c *simClient) unlock(p *simProxy, b *simBelief, r locks.UnlockRequest) (le
 	// The next UNLOCK through another proxy may name a hold that was given back before, and repeats
 	// that answer, whatever became of the others.
 	later := r.Req == "" && !b.unlocked.Load() && h.later(b)
+	if r.Fence == 0 && c.unheard == b.owner { // it may be that grant which is given back
+		later = false
+	}
 	h.log(c.who, b.name, "%v UNLOCK %q fence %d req %q all %v", p, r.Owner, r.Fence, r.Req, r.All)
 	c.bounded(b.name, "UNLOCK", 0, func() { left, err = p.svc.Unlock(p.life, r) })
 	if p.life.Err() != nil {
