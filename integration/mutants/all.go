@@ -154,6 +154,13 @@ if h and h.owner ~= owner and not replaces then return`}},
 		Edits:  []Edit{{"backends/locks/keepalive_schedule.go", "t = min(t, at(h))", "t = max(t, at(h))"}},
 	},
 	{
+		Name:   "unlock-by-the-fence-of-a-quorum",
+		Breaks: "a hold that a quorum has under different fences is given back: else the name stays held until its lease ends",
+		Rare:   true,
+		Units:  Units{"backends/locks/quorum", "^TestUnlock_AfterAReentry"},
+		Edits:  []Edit{{"backends/locks/quorum/unlock.go", "result == tally.Undecided && r.Fence == 0 && tally.BetweenRounds", "false && tally.BetweenRounds"}},
+	},
+	{
 		Name:   "lock-over-before-its-answer",
 		Breaks: "a LOCK whose hold ends with a lease that is over, since a RENEW is under way, is tried again: else it is NOQUORUM, and the hold stays",
 		Rare:   true,

@@ -168,7 +168,7 @@ func (s *Store) commonHolds(votes []vote.Vote, owner string, fence int64, began 
 func (s *Store) possibleHolds(votes []vote.Vote, owner string, fence int64, began time.Duration) []hold {
 	others := len(votes)
 	for i := range votes {
-		if f, ok := tally.VouchedFence(&votes[i], owner); ok && f == fence {
+		if tally.Vouches(&votes[i], owner, fence) {
 			others--
 		}
 	}
@@ -182,7 +182,7 @@ func (s *Store) holdsOf(votes []vote.Vote, owner string, fence int64, began time
 	var ids []string
 	for i := range votes {
 		v := &votes[i]
-		if f, ok := tally.VouchedFence(v, owner); !ok || f != fence {
+		if !tally.Vouches(v, owner, fence) {
 			continue
 		}
 		for _, h := range v.Read.Holds {

@@ -304,6 +304,12 @@ func (s *Store) tryUnlockAfterRead(ctx context.Context, h locks.Holder, r locks.
 		return 0, false, err
 	}
 	g, result := s.readGrant(votes, h, r.Fence, began)
+	of := g.fence // under which holds are given back; 0: any
+	if result == tally.Undecided && r.Fence == 0 && tally.BetweenRounds(votes, s.set.Quorum, h.Owner) {
+		if g.holds = s.commonHolds(votes, h.Owner, of, began); len(g.holds) > 0 { // a re-entry on other nodes was given back
+			g.fence, result = tally.LargestFence(votes, h.Owner), tally.Applied
+		}
+	}
 	// A request that was granted anew, after its first lease had ended, has holds again.
 	anew := r.Req != "" && slices.ContainsFunc(holdIDs(g.holds), holdid.HasTag(tagOf(&r)))
 	if !anew && slices.ContainsFunc(votes, func(v vote.Vote) bool { return v.DidUnlock() }) {
@@ -332,7 +338,7 @@ func (s *Store) tryUnlockAfterRead(ctx context.Context, h locks.Holder, r locks.
 	}
 	ids := holdIDs(g.holds)
 	if r.Req != "" && !anew { // a node that has its hold may be silent: then no other is given back in its place
-		maybe := holdIDs(s.possibleHolds(votes, h.Owner, g.fence, began))
+		maybe := holdIDs(s.possibleHolds(votes, h.Owner, of, began))
 		ids = append(ids, slices.DeleteFunc(maybe, func(id string) bool { return holdid.Tag(id) != tagOf(&r) })...)
 	}
 	holds := holdid.OfRequest(tagOf(&r), ids)
@@ -340,7 +346,7 @@ func (s *Store) tryUnlockAfterRead(ctx context.Context, h locks.Holder, r locks.
 		holds = tally.EveryHold(votes, h.Owner)
 	}
 	s.host.Keepalive.Drop(h, holds...)
-	left := withoutRequests(s.everyEnd(votes, h.Owner, g.fence, began), holds)
+	left := withoutRequests(s.everyEnd(votes, h.Owner, of, began), holds)
 	votes, result, err = s.release(ctx, holdRelease{holder: h, grant: g, how: "strict", ids: holds, left: left}, &r)
 	if err != nil || result != tally.Applied {
 		return 0, err == nil && s.mayGiveAnother(votes, result, holds, r), s.unlockError(h, result, votes, err)
@@ -378,7 +384,7 @@ func (s *Store) releasedBefore(votes []vote.Vote, owner string, fence int64) boo
 func (s *Store) everyEnd(votes []vote.Vote, owner string, fence int64, began time.Duration) (holds []hold) {
 	for i := range votes {
 		v := &votes[i]
-		if f, ok := tally.VouchedFence(v, owner); !ok || f != fence {
+		if !tally.Vouches(v, owner, fence) {
 			continue
 		}
 		for _, h := range v.Read.Holds {

@@ -544,3 +544,34 @@ func TestUnlock_OneHoldThoughANodeIsLate(t *testing.T) {
 		force(t, s, "job")
 	}
 }
+
+// TestUnlock_AfterAReentryOnOtherNodes: an owner enters its lock again while other nodes are silent than at first, so that too few know the
+// grant, and this is a new one. When that is given back, the hold of before is still there, by no fence of a quorum; it keeps others out, and
+// is given back as ever.
+func TestUnlock_AfterAReentryOnOtherNodes(t *testing.T) {
+	t.Parallel()
+	for _, r := range []locks.UnlockRequest{{}, {All: true}, {Req: "first"}} {
+		t.Run(fmt.Sprintf("%q, all %v", r.Req, r.All), func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, 3, testOptions{}, func(t *testing.T, s *timeless) {
+				s.failScripts(map[int]*scripts.Script{2: scripts.Acquire})
+				before := request(t, s.proxy, "alice", "first")
+				s.failScripts(map[int]*scripts.Script{0: scripts.Acquire})
+				g := lock(t, s.proxy, "job", "alice", time.Minute)
+				s.failScripts(nil)
+				if g.Fence <= before.Fence || g.Holds != 1 {
+					t.Fatalf("%+v after %+v", g, before)
+				}
+				unlock(t, s.proxy, "job", "alice", 1)
+				refused(t, s.proxy, "job", "bob", time.Second)
+				r.Key, r.Owner = g.Key, "alice"
+				if left, err := s.Unlock(t.Context(), r); err != nil || left != 0 {
+					t.Errorf("UNLOCK: %d, %v", left, err)
+				}
+				if next := lock(t, s.proxy, "job", "bob", time.Second); next.Fence <= g.Fence {
+					t.Errorf("%+v after %+v", next, g)
+				}
+			})
+		})
+	}
+}

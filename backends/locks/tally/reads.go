@@ -128,6 +128,22 @@ func VouchedFence(v *vote.Vote, owner string) (fence int64, ok bool) {
 	return v.Fence, v.Kind == vote.Yes && v.Owner == owner && !v.Read.Reinstated
 }
 
+// Vouches reports whether a node vouches for the owner's grant with this fence; 0 means any.
+func Vouches(v *vote.Vote, owner string, fence int64) bool {
+	f, ok := VouchedFence(v, owner)
+	return ok && (fence == 0 || f == fence)
+}
+
+// LargestFence is the largest for which a node vouches.
+func LargestFence(votes []vote.Vote, owner string) (fence int64) {
+	for i := range votes {
+		if f, ok := VouchedFence(&votes[i], owner); ok {
+			fence = max(fence, f)
+		}
+	}
+	return fence
+}
+
 // BetweenRounds reports whether a quorum has the name for the owner, under several fences.
 func BetweenRounds(votes []vote.Vote, q int, owner string) bool {
 	_, agreed := Most(votes, func(v *vote.Vote) (int64, bool) { return VouchedFence(v, owner) })
