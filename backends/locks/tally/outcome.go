@@ -25,7 +25,7 @@ func countOutcome(votes []vote.Vote, q int, final bool, owner string, done func(
 	did, disputed, denied, due := sortVotes(votes, final, done)
 	voted := did + disputed + denied
 	_, others := Most(votes, func(v *vote.Vote) (string, bool) {
-		return v.Owner, v.Kind == vote.No && !done(v) && v.Owner != "" && v.Owner != owner
+		return v.Owner, v.Kind == vote.No && v.Owner != "" && v.Owner != owner
 	})
 	switch {
 	case did >= q:
@@ -36,7 +36,7 @@ func countOutcome(votes []vote.Vote, q int, final bool, owner string, done func(
 		return Pending
 	case did+disputed >= q:
 		return Conflict
-	case due > 0 && did+disputed+due >= q:
+	case did+disputed+due >= q:
 		return Pending
 	case voted < q && due > 0: // the error should not name nodes that are about to answer
 		return Pending

@@ -8,15 +8,15 @@ import (
 )
 
 // grantVotes reads one letter per node: y done, r done where a renewal reinstates it, a released before, f
-// free, l free after a later grant, t done on a hold that was reinstated, n another's, o this owner's other grant, s
-// another version, x failed, . not yet here.
+// free, e free and never granted, l free after a later grant, t done on a hold that was reinstated, n another's, o this owner's other grant, s
+// another version, h without the hold, x failed, . not yet here.
 func grantVotes(letters string) []vote.Vote {
 	var votes []vote.Vote
 	for _, l := range letters {
 		votes = append(votes, map[rune]vote.Vote{
 			'y': {Kind: vote.Yes}, 'r': {Kind: vote.Yes, Reinstated: true}, 'a': {Kind: vote.Duplicate},
-			't': {Kind: vote.Yes, Reinstated: true}, 'f': {Kind: vote.No, Fence: 5}, 'l': {Kind: vote.No, Fence: 6}, 'n': {Kind: vote.No, Owner: "b"},
-			'o': {Kind: vote.No, Owner: "me"}, 's': {Kind: vote.VersionConflict}, 'x': {Err: errors.New("timeout")}, '.': {},
+			't': {Kind: vote.Yes, Reinstated: true}, 'f': {Kind: vote.No, Fence: 5}, 'e': {Kind: vote.No}, 'l': {Kind: vote.No, Fence: 6}, 'n': {Kind: vote.No, Owner: "b"},
+			'o': {Kind: vote.No, Owner: "me"}, 's': {Kind: vote.VersionConflict}, 'h': {Kind: vote.MissingHold}, 'x': {Err: errors.New("timeout")}, '.': {},
 		}[l])
 	}
 	return votes
@@ -37,12 +37,22 @@ func TestCountOutcome(t *testing.T) {
 		{"the silent may still", "ffyy.", Renewed, false, Pending},
 		{"another has it", "nnnxx", Renewed, true, OtherOwner},
 		{"this owner's next grant has it", "oooxx", Renewed, true, Lost},
-		{"renewed elsewhere", "yyssx", Renewed, true, Conflict},
-		{"too few, but who answers is not blamed", "xxx..", Renewed, false, Pending},
+		{"renewed elsewhere", "yysxx", Renewed, true, Conflict},
+		{"given back elsewhere", "yyhxx", Renewed, true, Conflict},
+		{"renewed elsewhere, but the rest may still", "yss..", Renewed, false, Pending},
+		{"the last one may have another version", "ssff.", Renewed, false, Pending},
+		{"the last one may have another owner", "nnff.", Renewed, false, Pending},
+		{"a quorum is free, whatever is due", "fff..", Renewed, false, Lost},
+		{"half of an even number has another version or none", "sffx", Renewed, true, Lost},
+		{"of two nodes one is free", "fx", Renewed, true, Undecided},
+		{"too few, but who answers is not blamed", "xxxx.", Renewed, false, Pending},
+		{"those due are not awaited", "yy...", Renewed, true, Undecided},
+		{"those that failed are not due", "yyxxx", Renewed, false, Undecided},
 		{"nobody", "xxxxx", Renewed, true, Undecided},
 		{"released", "yyyxx", didRelease(5), true, Applied},
 		{"repeated", "aayxx", didRelease(0), true, Applied},
 		{"free, and nobody after", "yffxx", didRelease(5), true, Applied},
+		{"never granted is no release", "yeexx", didRelease(0), true, Undecided},
 		{"free, and somebody after", "yllfx", didRelease(5), true, Undecided},
 		{"free, and somebody after on a quorum", "ylllf", didRelease(5), true, Lost},
 		{"a reinstated hold is no proof", "yytxx", didRelease(0), true, Undecided},
@@ -73,6 +83,7 @@ func TestReleaseOutcome(t *testing.T) {
 		{"noted on one of a quorum", "yyn!xx", 5, true, Undecided},
 		{"noted where nobody has it since", "y!y!f!xx", 5, true, Applied},
 		{"a note beside a quorum without", "yyn!nx", 5, true, Applied},
+		{"another UNLOCK on one of a quorum", "yysxx", 5, true, Conflict},
 		{"another hold of the owner", "yyoxx", 5, true, Undecided},
 		{"given back elsewhere", "oooxx", 5, true, Lost},
 		{"no validity is remembered", "yynxx", 0, true, Undecided},

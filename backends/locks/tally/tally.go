@@ -63,7 +63,7 @@ func Acquire(votes []vote.Vote, q int, final bool) Result {
 		seat  int
 	}
 	keeps := func(v *vote.Vote) (kept, bool) {
-		if v.Kind != vote.Yes || v.Reentered <= 0 {
+		if v.Reentered <= 0 {
 			return kept{}, false
 		}
 		return kept{v.Reentered, SeatOf(v)}, true
@@ -75,8 +75,8 @@ func Acquire(votes []vote.Vote, q int, final bool) Result {
 	switch {
 	case reenteredBy >= q:
 		agree := func(v *vote.Vote) bool {
-			k, ok := keeps(v)
-			return ok && k == existing
+			k, _ := keeps(v)
+			return k == existing
 		}
 		return Result{Verdict: Granted, Fence: existing.fence, Reentered: true, Seat: existing.seat, Stored: reenteredBy,
 			Rest: QthRest(votes, q, agree), Holds: qthHolds(votes, q, agree)}

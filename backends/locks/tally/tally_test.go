@@ -12,7 +12,7 @@ import (
 )
 
 // votesOf reads one letter per node: y granted fence 7, h granted fence 9, k and K
-// granted to an owner who was in under fence 5 or 6, s and S to one who was in under fence 5 with the seat 1 or 2, t to one whose grant a renewal has reinstated there, n held by b, m held by c, w
+// granted to an owner who was in under fence 5 or 6, s and S to one who was in under fence 5 with the seat 1 or 2, t to one whose grant a renewal has reinstated there, n and N held by b under fence 8 or 7, m held by c, w
 // withheld, e given back before, f refused since the owner has too many holds, x failed, . not yet here.
 func votesOf(letters string) []vote.Vote {
 	var votes []vote.Vote
@@ -26,8 +26,9 @@ func votesOf(letters string) []vote.Vote {
 			's': {Kind: vote.Yes, Fence: 7, Reentered: 5, Rest: rest, Holds: 2, Grant: "g/1"},
 			'S': {Kind: vote.Yes, Fence: 7, Reentered: 5, Rest: rest, Holds: 2, Grant: "h/2"},
 			't': {Kind: vote.Yes, Fence: 7, Reentered: -1, Rest: rest, Holds: 2},
-			'n': {Kind: vote.No, Owner: "b", Rest: rest},
-			'm': {Kind: vote.No, Owner: "c", Rest: rest},
+			'n': {Kind: vote.No, Owner: "b", Fence: 8, Rest: rest},
+			'N': {Kind: vote.No, Owner: "b", Fence: 7, Rest: rest},
+			'm': {Kind: vote.No, Owner: "c", Fence: 4, Rest: rest},
 			'w': {Kind: vote.Withheld},
 			'e': {Kind: vote.AlreadyReleased, Fence: 4},
 			'f': {Kind: vote.TooMany},
@@ -62,12 +63,20 @@ func TestAcquire(t *testing.T) {
 		{"a proposed fence is carried by nobody", "kkyxx", true, Result{Verdict: Granted, Fence: 7, Stored: 1, Rest: 1 * time.Second, Holds: 1}},
 		{"a reinstated grant keeps no fence", "tttyy", true, Result{Verdict: Granted, Fence: 7, Stored: 2, Rest: 1 * time.Second, Holds: 2}},
 		{"an undecided re-entry waits", "kky..", false, Result{Verdict: Open}},
-		{"held by one owner", "nnnyy", true, Result{Verdict: Held, Holder: "b", Rest: 1 * time.Second}},
-		{"held is known early", "nnn..", false, Result{Verdict: Held, Holder: "b", Rest: 1 * time.Second}},
+		{"a quorum has the largest fence", "yhhhx", true, Result{Verdict: Granted, Fence: 9, Stored: 3, Rest: 2 * time.Second, Holds: 1}},
+		{"a refusal stores no fence", "yyyNx", true, Result{Verdict: Granted, Fence: 7, Stored: 3, Rest: 1 * time.Second, Holds: 1}},
+		{"held by one owner", "nnnyy", true, Result{Verdict: Held, Holder: "b", Fence: 8, Rest: 1 * time.Second}},
+		{"held is known early", "nnn..", false, Result{Verdict: Held, Holder: "b", Fence: 8, Rest: 1 * time.Second}},
+		{"held under the least fence", "nNnmx", true, Result{Verdict: Held, Holder: "b", Fence: 7, Rest: 1 * time.Second}},
+		{"given back, with a fence", "eeeyx", true, Result{Verdict: Ended, Fence: 4}},
+		{"a fence alone gives nothing back", "eemxx", true, Result{Verdict: Split}},
 		{"two rivals make a split", "nnmmy", true, Result{Verdict: Split}},
-		{"a last vote that can decide is awaited", "yynn.", false, Result{Verdict: Open}},
+		{"a last vote that can grant is awaited", "yynx.", false, Result{Verdict: Open}},
+		{"one that can refuse", "nnyx.", false, Result{Verdict: Open}},
+		{"one that can say that it was given back", "eeyx.", false, Result{Verdict: Open}},
+		{"one that can say that there are too many holds", "ffyx.", false, Result{Verdict: Open}},
 		{"nobody can win any more", "ynmx.", false, Result{Verdict: Split}},
-		{"too few, but who answers is not blamed", "xxx..", false, Result{Verdict: Open}},
+		{"too few, but who answers is not blamed", "xxxx.", false, Result{Verdict: Open}},
 		{"nobody has answered", ".....", false, Result{Verdict: Open}},
 		{"nobody has answered in time", ".....", true, Result{Verdict: TooFew}},
 		{"three nodes, one down", "yyx", true, Result{Verdict: Granted, Fence: 7, Stored: 2, Rest: 1 * time.Second, Holds: 1}},
@@ -156,6 +165,7 @@ func TestAcquire_Obstacles(t *testing.T) {
 		return vote.Vote{Kind: vote.No, Owner: owner, Why: why, Rest: rest}
 	}
 	alice, bob := no("alice", locks.Readers, 2*time.Second), no("bob", locks.Readers, 3*time.Second)
+	permit := no("alice", locks.Permits, time.Second)
 	upgrade, intent, writer := no("alice", locks.Upgrade, time.Second), no("", locks.Intent, time.Second), no("carol", locks.Held, time.Second)
 	for _, tt := range []struct {
 		votes  []vote.Vote
@@ -167,6 +177,8 @@ func TestAcquire_Obstacles(t *testing.T) {
 		{[]vote.Vote{upgrade, bob, {}}, Held, "bob", locks.Upgrade},
 		{[]vote.Vote{bob, upgrade, writer}, Held, "bob", locks.Upgrade},
 		{[]vote.Vote{intent, intent, alice}, Held, "", locks.Intent},
+		{[]vote.Vote{permit, permit, {}}, Held, "alice", locks.Permits},
+		{[]vote.Vote{permit, no("bob", locks.Permits, time.Second), {}}, Split, "", locks.Held},
 		{[]vote.Vote{writer, writer, upgrade}, Held, "carol", locks.Held},
 		{[]vote.Vote{writer, intent, alice}, Split, "", locks.Held},
 	} {
