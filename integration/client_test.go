@@ -312,6 +312,26 @@ func TestClientCommandsNeedPermission(t *testing.T) {
 	}
 }
 
+// TestClientIDAfterARefusedMulti: what was sent behind a MULTI that was refused is no part of the next transaction.
+func TestClientIDAfterARefusedMulti(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, 1)
+	r.data.Do(t, "ACL", "SETUSER", "weak", "on", ">pw", "~*", "+@all", "-multi")
+	c := redistest.Open(t, r.addr())
+	id, _ := clientID(t, c), c.Do(t, "AUTH", "weak", "pw")
+	c.Send(t, redistest.Command("MULTI")+redistest.Command("GET", "k"))
+	if v := c.Read(t); !strings.HasPrefix(v.Text, "NOPERM") {
+		t.Fatalf("MULTI: %v", v)
+	}
+	c.Read(t)
+	r.data.Do(t, "ACL", "SETUSER", "weak", "+multi")
+	c.Do(t, "MULTI")
+	c.Do(t, "CLIENT", "ID")
+	if v := c.Do(t, "EXEC"); v.String() != "*[:"+id+"]" {
+		t.Errorf("EXEC: %v, want the id %s", v, id)
+	}
+}
+
 func TestClientListOverUnixSocket(t *testing.T) {
 	t.Parallel()
 	data, nodes := redistest.Start(t), redistest.StartNodes(t, 1)

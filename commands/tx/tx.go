@@ -107,7 +107,10 @@ func (t *State) Resolve() Changes {
 	defer t.mu.Unlock()
 	done := t.after
 	t.In, t.Unsure, t.after = t.confirmed, false, Changes{}
-	t.Selects = t.In && t.queue.changes.DB != nil
+	if !t.In {
+		t.queue = Queue{} // MULTI was refused: what was sent behind it was not queued
+	}
+	t.Selects = t.queue.changes.DB != nil
 	return done
 }
 

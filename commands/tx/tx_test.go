@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/backends/upstream"
 )
 
 // TestState: what is sent says where commands travel, what is answered decides.
@@ -50,6 +51,9 @@ func TestState(t *testing.T) {
 				t.Errorf("all is answered: over %v", s.Over())
 			}
 			c := s.Resolve()
+			if s.Selects != (s.In && tt.end == "") || !s.In && s.Len() > 0 {
+				t.Errorf("selects %v, %d queued", s.Selects, s.Len())
+			}
 			if s.In != tt.in || s.Unsure || (c.DB != nil) != tt.db || c.Watches != tt.watch {
 				t.Errorf("in %v, unsure %v, changed %+v", s.In, s.Unsure, c)
 			}
@@ -66,20 +70,24 @@ func TestState_Queue(t *testing.T) {
 	db := 7
 	var s State
 	s.Begin()([]byte("+OK\r\n"))
-	s.Add(Changes{PinnedForLife: true})
-	s.Add(Changes{DB: &db})
-	s.RewriteLast(func(reply []byte) ([]byte, bool) { return []byte(":2\r\n"), true })
+	if s.Add(Changes{DB: &db}); !s.Selects {
+		t.Error("a SELECT is queued, and it does not say so")
+	}
+	s.RewriteLast(func(reply []byte) ([]byte, bool) { return []byte(":1\r\n"), true })
+	s.Add(Changes{ID: &upstream.Identity{User: "ann"}, Name: []byte("worker"), PinnedForLife: true})
+	s.RewriteLast(func(reply []byte) ([]byte, bool) { return []byte(":2\r\n"), false })
+	s.Add(Changes{})
 	queue := s.Queue()
-	if s.Forget(); s.In || s.Unsure || s.Len() != 0 || s.RewriteExec() != nil {
-		t.Fatalf("forgotten: in %v, unsure %v, length %d", s.In, s.Unsure, s.Len())
+	if s.Forget(); s.In || s.Unsure || s.Selects || s.Len() != 0 || s.RewriteExec() != nil || !s.Over() {
+		t.Fatalf("forgotten: in %v, unsure %v, selects %v, length %d, over %v", s.In, s.Unsure, s.Selects, s.Len(), s.Over())
 	}
 	s.Resume(queue)
-	if !s.In || !s.Unsure || s.Len() != 2 {
-		t.Fatalf("resumed: in %v, unsure %v, length %d", s.In, s.Unsure, s.Len())
+	if !s.In || !s.Unsure || !s.Selects || s.Len() != 3 || s.Over() {
+		t.Fatalf("resumed: in %v, unsure %v, selects %v, length %d, over %v", s.In, s.Unsure, s.Selects, s.Len(), s.Over())
 	}
 	rewrite := s.RewriteExec()
 	for reply, want := range map[string]string{
-		"*2\r\n+a\r\n+b\r\n":       "*2\r\n+a\r\n:2\r\n",
+		"*3\r\n+a\r\n+b\r\n+c\r\n": "*3\r\n:1\r\n:2\r\n+c\r\n",
 		"*1\r\n+a\r\n":             "*1\r\n+a\r\n",
 		"-EXECABORT discarded\r\n": "-EXECABORT discarded\r\n",
 	} {
@@ -89,7 +97,7 @@ func TestState_Queue(t *testing.T) {
 		}
 	}
 	s.End(false)(resp.AppendElements(nil, '*', [][]byte{[]byte("+a\r\n"), []byte("+b\r\n")}))
-	if c := s.Resolve(); s.In || c.DB == nil || *c.DB != db || !c.PinnedForLife {
+	if c := s.Resolve(); s.In || c.DB == nil || *c.DB != db || c.ID.User != "ann" || string(c.Name) != "worker" || !c.PinnedForLife {
 		t.Errorf("executed: in %v, changed %+v", s.In, c)
 	}
 }
@@ -115,5 +123,67 @@ func TestState_Over(t *testing.T) {
 	s.Forget()
 	if begun([]byte("+OK\r\n")); !s.Over() {
 		t.Error("an answer on the connection before counts")
+	}
+}
+
+// TestState_Refused: what the upstream refuses changes nothing that was before.
+func TestState_Refused(t *testing.T) {
+	const refused = "-NOPERM no permissions\r\n"
+	var s State
+	begun, nested := s.Begin(), s.Begin()
+	begun([]byte("+OK\r\n"))
+	nested([]byte("-ERR MULTI calls can not be nested\r\n"))
+	if s.Resolve(); !s.In {
+		t.Error("a nested MULTI ends the transaction")
+	}
+	first, second := s.End(true), s.End(false)
+	first([]byte(refused))
+	second([]byte(refused))
+	if c := s.Resolve(); !c.Watches {
+		t.Error("a second EXEC that is refused ends WATCH")
+	}
+}
+
+// TestMessages: of a queued command that may have several replies the place of the next one's in EXEC's is not known.
+func TestMessages(t *testing.T) {
+	for command, known := range map[string]bool{"SUBSCRIBE a": true, "SUBSCRIBE a b": false, "UNSUBSCRIBE": false, "MONITOR": true} {
+		var s State
+		s.Begin()
+		if s.Add(Changes{}); s.HasMessages() || !s.PlaceKnown() {
+			t.Error("a plain command has messages")
+		}
+		s.Add(Changes{Messages: []*Messages{{Args: words(command)}}})
+		if !s.HasMessages() || s.PlaceKnown() != known {
+			t.Errorf("%s: has messages %v, place known %v", command, s.HasMessages(), s.PlaceKnown())
+		}
+		ended := s.End(false)
+		if ended([]byte("*2\r\n+a\r\n+b\r\n")); len(s.Resolve().Messages) != 1 {
+			t.Errorf("%s has not begun with EXEC", command)
+		}
+	}
+}
+
+// TestStateful: a connection has state for certain, or until the transaction on it is over.
+func TestStateful(t *testing.T) {
+	var over, open State
+	open.Begin()
+	c := new(upstream.Conn)
+	tests := []struct {
+		certain, unsure bool
+		over, open      bool // whether it has state with either
+	}{
+		{true, false, true, true},
+		{false, true, false, true},
+		{true, true, true, true},
+		{false, false, false, false},
+		{false, true, false, true},
+		{false, false, false, false},
+	}
+	var s Stateful
+	for _, tt := range tests {
+		s.Set(c, tt.certain, tt.unsure)
+		if whenOver, whenOpen := s.Conn(&over) == c, s.Conn(&open) == c; whenOver != tt.over || whenOpen != tt.open {
+			t.Errorf("%+v: %v when it is over, %v before", tt, whenOver, whenOpen)
+		}
 	}
 }
