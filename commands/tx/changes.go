@@ -40,7 +40,6 @@ func (c *Changes) add(d Changes) {
 		c.Name = d.Name
 	}
 	c.PinnedForLife = c.PinnedForLife || d.PinnedForLife
-	c.Watches = c.Watches || d.Watches
 	c.Messages = append(c.Messages, d.Messages...)
 }
 

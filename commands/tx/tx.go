@@ -169,8 +169,8 @@ func (t *State) RewriteExec() relay.Rewrite {
 
 // rewriteReply rewrites some of the elements of an EXEC's reply. Another reply is left as it is.
 func (q Queue) rewriteReply(reply []byte) (rewritten []byte, last bool) {
-	elems, ok := resp.Elements(reply)
-	if !ok || len(elems) != q.length {
+	elems, _ := resp.Elements(reply)
+	if len(elems) != q.length {
 		return reply, false
 	}
 	for _, r := range q.rewrites {
