@@ -25,6 +25,8 @@ func TestAppend(t *testing.T) {
 		{"null in 3", AppendNull(nil, 3), "_\r\n"},
 		{"null text in 2", AppendNullBulk(nil, 2), "$-1\r\n"},
 		{"null text in 3", AppendNullBulk(nil, 3), "_\r\n"},
+		{"text like a bulk string", AppendTextLike(nil, []byte("$1\r\na\r\n"), []byte("bc")), "$2\r\nbc\r\n"},
+		{"text like a verbatim one", AppendTextLike(nil, []byte("=5\r\ntxt:a\r\n"), []byte("bc")), "=6\r\ntxt:bc\r\n"},
 		{"command", AppendCommand(nil, "GET", ""), "*2\r\n$3\r\nGET\r\n$0\r\n\r\n"},
 		{"command of bytes", AppendCommand(nil, []byte("PING")), "*1\r\n$4\r\nPING\r\n"},
 	}

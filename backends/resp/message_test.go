@@ -34,4 +34,7 @@ func TestDecode(t *testing.T) {
 	if f := got.Field("m"); f.Kind != 0 {
 		t.Errorf("missing field: %+v", f)
 	}
+	if f := Decode([]byte("*3\r\n+a\r\n:1\r\n+m\r\n")).Field("m"); f.Kind != 0 {
+		t.Errorf("field without a value: %+v", f)
+	}
 }

@@ -27,8 +27,8 @@ func Elements(reply []byte) (all [][]byte, ok bool) {
 	}
 	for len(rest) > 0 {
 		var f Scanner
-		n, done, err := f.Scan(rest)
-		if err != nil || !done {
+		n, done, _ := f.Scan(rest)
+		if !done {
 			return nil, false
 		}
 		all = append(all, rest[:n])

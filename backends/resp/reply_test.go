@@ -16,9 +16,10 @@ func TestElements(t *testing.T) {
 		{"nested", "~1\r\n*1\r\n:1\r\n", []string{"*1\r\n:1\r\n"}, true},
 		{"map", "%1\r\n+k\r\n:1\r\n", []string{"+k\r\n", ":1\r\n"}, true},
 		{"empty", "*0\r\n", nil, true},
+		{"one byte is incomplete", "*2\r\n:1\r\n:", nil, false},
+		{"no line of an aggregate", "*1", nil, false},
 		{"incomplete", "*1\r\n$3\r\nab", nil, false},
 		{"no aggregate", "$1\r\na\r\n", nil, false},
-		{"no line", "*1", nil, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -40,7 +41,7 @@ func TestElements(t *testing.T) {
 }
 
 func TestIs(t *testing.T) {
-	if !Is([]byte("gEt"), "GET") || Is([]byte("GETS"), "GET") || Is(nil, "GET") {
+	if !Is([]byte("gEt"), "GET") || Is([]byte("GETS"), "GET") || Is([]byte("\u212aeys"), "KEYS") || Is(nil, "GET") {
 		t.Error("Is compares wrongly")
 	}
 	arg := []byte("get")

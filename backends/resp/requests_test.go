@@ -111,9 +111,9 @@ func TestArguments(t *testing.T) {
 		{"*1\r\n$+1\r\na\r\n", 0, nil},
 		{"*1\r\n$-1\r\n\r\n", 0, nil},
 		{"*1\r\n$1\rxa\r\n", 0, nil},
+		{"*1\rx$1\r\na\r\n", 0, nil},
 		{"*1\r\n:1\r\na\r\n", 0, nil},
 		{"*1\r\n$999999999999999999999\r\na\r\n", 0, nil},
-		{"*01\r\n", 0, nil}, {"*1\n", 0, nil}, {"*1\r", 0, nil}, {"*", 0, nil}, {"$1\r\n", 0, nil}, {"*-1\r\n", 0, nil}, {"*x\r\n", 0, nil},
 	} {
 		n, head := Count([]byte(tt.in), '*')
 		args := make([][]byte, n)
@@ -128,5 +128,25 @@ func TestArguments(t *testing.T) {
 		if size != tt.size || !slices.Equal(got, tt.want) {
 			t.Errorf("%q: %d bytes, %q; want %d, %q", tt.in, size, got, tt.size, tt.want)
 		}
+	}
+}
+
+func TestCount(t *testing.T) {
+	for in, want := range map[string][2]int{
+		"*0\r\n": {0, 4}, "*1\r\n$1\r\n": {1, 4}, "*9\r\n": {9, 4}, "*10\r\n": {10, 5},
+		"*01\r\n": {}, "*1\n\n": {}, "*1\rx": {}, "*1xx": {}, "*1\r": {}, "*12\r": {}, "*": {}, "$1\r\n": {}, "*-1\r\n": {}, "*:1\r\n": {}, "*x\r\n": {}, "*/\r\n": {},
+	} {
+		if n, length := Count([]byte(in), '*'); n != want[0] || length != want[1] {
+			t.Errorf("%q: %d in a header of %d bytes, want %v", in, n, length, want)
+		}
+	}
+}
+
+func TestCloneArguments(t *testing.T) {
+	args := [][]byte{[]byte("a"), []byte("b")}
+	clone := CloneArguments(args)
+	args[0][0], args[1][0] = 'x', 'y'
+	if string(clone[0]) != "a" || string(clone[1]) != "b" || string(args[0]) != "x" {
+		t.Errorf("%q of %q", clone, args)
 	}
 }

@@ -178,6 +178,55 @@ func TestScanner_Faults(t *testing.T) {
 	}
 }
 
+// TestScanner_StrictReplies: what clients read in different ways is a fault.
+func TestScanner_StrictReplies(t *testing.T) {
+	tests := []struct {
+		in   string
+		want Fault
+	}{
+		{"#t\r\n#f\r\n_\r\n>1\r\n_\r\n", 0},
+		{"#x\r\n", BadEnd},
+		{"#tt\r\n", BadEnd},
+		{"_x\r\n", BadEnd},
+		{"*1\r\n>1\r\n:1\r\n", NestedPush},
+	}
+	for _, tt := range tests {
+		for _, size := range []int{len(tt.in), 1} {
+			f := Scanner{Grammar: StrictReplies}
+			at, n, err := ends(t, &f, chunked([]byte(tt.in), func() int { return size })...)
+			if tt.want == 0 && (err != nil || len(at) != 4 || n != len(tt.in)) || tt.want != 0 && (!errors.Is(err, tt.want) || len(at) > 0) {
+				t.Errorf("%q in chunks of %d: ends %v, %v", tt.in, size, at, err)
+			}
+		}
+	}
+}
+
+// TestScanner_LimitsOfEachReply: limits are those of one reply, however many come.
+func TestScanner_LimitsOfEachReply(t *testing.T) {
+	const reply = "*2\r\n:1\r\n$1\r\na\r\n"
+	for _, size := range []int{3 * len(reply), 1} {
+		f := Scanner{Limits: &Limits{Size: len(reply), Values: 2}}
+		at, _, err := ends(t, &f, chunked([]byte(strings.Repeat(reply, 3)), func() int { return size })...)
+		if want := []int{len(reply), 2 * len(reply), 3 * len(reply)}; err != nil || !slices.Equal(at, want) {
+			t.Errorf("chunks of %d: ends %v, %v; want %v", size, at, err, want)
+		}
+	}
+}
+
+func TestScanError(t *testing.T) {
+	for want, err := range map[string]error{
+		"reply of unknown type 'x'":               &ScanError{Fault: UnknownType, Got: 'x'},
+		"bulk reply not followed by CR LF":        &ScanError{Fault: BadEnd},
+		"reply with a line of more than 32 bytes": &ScanError{Fault: LongLine, Limit: 32},
+		"reply beyond a limit":                    LongLine,
+		"push inside a reply":                     NestedPush,
+	} {
+		if err.Error() != want {
+			t.Errorf("%q, want %q", err, want)
+		}
+	}
+}
+
 func TestScanner_DeepestReply(t *testing.T) {
 	deep := []byte(strings.Repeat("*1\r\n", maxDepth) + ":1\r\n:2\r\n")
 	var f Scanner
