@@ -18,7 +18,7 @@ func TestScanner_RequestIntegers(t *testing.T) {
 		{"-9223372036854775808", -9223372036854775808, true}, {"-9223372036854775809", 0, false},
 		{"18446744073709551616", 0, false}, {"", 0, false}, {"-", 0, false}, {"-0", 0, false},
 		{"--1", 0, false}, {"+1", 0, false}, {"01", 0, false}, {"00", 0, false}, {" 1", 0, false},
-		{"1 ", 0, false}, {"1_0", 0, false}, {"0x1", 0, false}, {"1\x00", 0, false},
+		{"1 ", 0, false}, {"1_0", 0, false}, {"1-", 0, false}, {"0x1", 0, false}, {"1\x00", 0, false},
 	}
 	for _, tt := range tests {
 		var s Scanner
