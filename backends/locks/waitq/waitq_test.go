@@ -64,8 +64,9 @@ func TestQueues_FirstComeFirstServed(t *testing.T) {
 	for range 4 {
 		line = append(line, join(t, q, ""))
 	}
-	if _, err := q.Join([]string{"other"}, "", "", Alone, nil); !errors.As(err, new(*FullError)) {
-		t.Errorf("over the limit: %v", err)
+	full := new(FullError)
+	if _, err := q.Join([]string{"other"}, "", "", Alone, nil); !errors.As(err, &full) || full.Max != 4 || q.Total() != 4 {
+		t.Errorf("%d wait, and over the limit: %v", q.Total(), err)
 	}
 	for _, leaves := range []int{2, 0, 1, 3} { // the third leaves from within the line
 		first := slices.IndexFunc(line, func(w *Waiter[string, *string]) bool { return w != nil })
@@ -131,6 +132,7 @@ func TestSource_Confirm(t *testing.T) {
 			t.Errorf("%s: a pause of %v", when, d)
 		}
 	}
+	src[0].Confirm("other") // which nobody listens for any more
 	pauses("nothing is known", false)
 	refuse(q, w)
 	pauses("refused", true)
@@ -226,6 +228,27 @@ func TestQueues_Timers(t *testing.T) {
 	})
 }
 
+// TestSource_Passed: a head that is to ask late is woken to ask soon, since the waiter elsewhere may not take the key.
+func TestSource_Passed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := running(t)
+		q.SetPoll(time.Second, time.Hour)
+		src := q.Listen()
+		w := join(t, q, "")
+		for range 8 {
+			refuse(q, w)
+		}
+		go func() {
+			synctest.Wait()
+			src[0].Released("job", 7, Passed)
+		}()
+		began := time.Now()
+		if err := q.Sleep(t.Context(), w); err != nil || time.Since(began) != time.Second {
+			t.Errorf("slept for %v, %v", time.Since(began), err)
+		}
+	})
+}
+
 // TestQueues_AwaitTurn: waiters of the owner that has got the key are woken, and nobody else.
 func TestQueues_AwaitTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -301,7 +324,7 @@ func TestQueues_Park(t *testing.T) {
 	}
 }
 
-// TestQueues_Close: Close wakes all waiters that sleep.
+// TestQueues_Close: Close wakes all waiters that sleep, and resumes those that are parked in any line.
 func TestQueues_Close(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := running(t)
@@ -310,11 +333,19 @@ func TestQueues_Close(t *testing.T) {
 		var errs [2]error
 		go func() { errs[0] = q.Sleep(t.Context(), head) }()
 		go func() { _, errs[1] = q.AwaitTurn(t.Context(), second) }()
+		var resumed atomic.Int64
+		for _, key := range []string{"job", "other", "other"} {
+			w, err := q.Join([]string{key}, "", "", Alone, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			q.Park(t.Context(), w, time.Hour, func() { resumed.Add(1) })
+		}
 		synctest.Wait()
 		q.Close()
 		synctest.Wait()
-		if errs != [2]error{ErrClosed, ErrClosed} {
-			t.Errorf("%v", errs)
+		if errs != [2]error{ErrClosed, ErrClosed} || resumed.Load() != 2 {
+			t.Errorf("%v, %d resumed", errs, resumed.Load())
 		}
 	})
 }
@@ -365,17 +396,30 @@ func TestQueues_HandOver(t *testing.T) {
 	if d, _ := q.pause(w); d < yieldFor || d > yieldFor+yieldMax {
 		t.Errorf("a pause of %v for others", d)
 	}
+	q.Listeners("job", func(int) int { return 1 }) // they have left
+	for i := range 2 * maxReleases {
+		refuse(q, w)
+		if offered, _ := offer(); !offered {
+			t.Fatalf("after %d releases it is the turn of others, and there are none", i)
+		}
+	}
 }
 
 // TestQueues_Sweep: a subscription outlasts its line for a while, and serves the next one.
 func TestQueues_Sweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := running(t)
-		src := q.Listen()[0]
+		sources := q.Listen()
+		src := sources[0]
 		w := join(t, q, "")
 		refuse(q, w)
 		q.pause(w)
 		q.Watch("other", true)
+		for i, s := range sources {
+			if len(s.Changed()) == 0 {
+				t.Errorf("source %d has nothing to listen for", i)
+			}
+		}
 		wanted, unwanted := src.Changes()
 		if slices.Sort(wanted); strings.Join(wanted, " ") != "job other" || len(unwanted) != 0 || !src.Needed() {
 			t.Errorf("wanted %v, unwanted %v", wanted, unwanted)
@@ -387,13 +431,48 @@ func TestQueues_Sweep(t *testing.T) {
 			t.Errorf("%v left after %v", unwanted, idleFor-1)
 		}
 		q.Leave(join(t, q, ""), false)
-		q.Watch("other", false)
+		for _, key := range []string{"other", "other", "never watched"} {
+			q.Watch(key, false)
+		}
 		time.Sleep(idleFor)
 		q.Sweep()
 		if _, unwanted := src.Changes(); len(unwanted) != 2 || src.Needed() {
 			t.Errorf("%v left in the end", unwanted)
 		}
 	})
+}
+
+// TestQueues_Line: what others see of a line.
+func TestQueues_Line(t *testing.T) {
+	q := still(2)
+	now := at
+	q.opt.Now = func() time.Duration { return now }
+	src := q.Listen()
+	w := join(t, q, "")
+	wants := func(when string, asleep bool, confirmed int, sure bool) {
+		t.Helper()
+		_, s := q.Known("job")
+		if l := q.Line("job"); l.Len != 1 || l.Asleep != asleep || l.Confirmed != confirmed || s != sure {
+			t.Errorf("%s: %+v, sure %v", when, l, s)
+		}
+	}
+	wants("it has just joined", false, 0, false)
+	refuse(q, w)
+	q.pause(w)
+	wants("refused", true, 0, false)
+	src[0].Confirm("job")
+	src[2].Confirm("job")
+	wants("it is to ask again, since a release may have been missed", false, 2, false)
+	refuse(q, w)
+	wants("refused again", true, 2, true)
+	q.Ask(w)
+	wants("asking", false, 2, true)
+	q.Asked(w, Known{Asked: true, Until: time.Hour})
+	wants("nobody has it", true, 2, false)
+	now += 3 * time.Second
+	if l, all := q.Line("job"), q.List("job"); l.Head.Waiting != 3*time.Second || len(all) != 1 || all[0] != l.Head {
+		t.Errorf("%+v, %+v", l, all)
+	}
 }
 
 func TestQueues_Longest(t *testing.T) {
