@@ -147,3 +147,71 @@ func TestReplies_BufferIsBounded(t *testing.T) {
 		t.Error("not disconnected beyond the limit")
 	}
 }
+
+// TestReplies_PushBetweenReplies: a push waits for the end of the reply that has begun, and goes before the next one.
+func TestReplies_PushBetweenReplies(t *testing.T) {
+	conn, out := new(upstream.Conn), new(tape)
+	r := NewReplies(out, RepliesOptions{Limit: 1 << 20})
+	first, second := new(Request), new(Request)
+	r.ExpectRequest(first)
+	r.ExpectRequest(second)
+	first.Deliver(conn, []byte("(1"), 0)
+	r.Push([]byte(">1"))
+	second.Deliver(conn, []byte("(2"), 0)
+	out.want(t, "the first reply has begun", "(1")
+	first.Deliver(conn, []byte(")"), 1)
+	out.want(t, "the push is between the two", "(1)>1(2")
+	r.Push([]byte(">2"))
+	out.want(t, "the second reply has begun", "(1)>1(2")
+	second.Deliver(conn, []byte(")"), 1)
+	out.want(t, "the push is behind it", "(1)>1(2)>2")
+}
+
+func TestReplies_WaitAhead(t *testing.T) {
+	a := new(upstream.Conn)
+	r := NewReplies(new(tape), RepliesOptions{Limit: 1 << 20})
+	r.Expect(a, 1)
+	r.MarkBlocking(1)
+	r.Expect(a, 1) // that was not sent yet
+	r.Expect(a, 1) // the one that blocks
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for i := range 2 {
+		if err := r.WaitAhead(over); err == nil {
+			t.Errorf("%d replies came of two", i)
+		}
+		r.Deliver(a, []byte("1"), 1)
+	}
+	if err := r.WaitAhead(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestReplies_DropReply(t *testing.T) {
+	tests := []struct {
+		name    string
+		pending func(r *Replies, c, other *upstream.Conn)
+		reply   string
+		dropped bool
+		want    string
+	}{
+		{"unblocked", func(r *Replies, c, _ *upstream.Conn) { r.Expect(c, 1) }, "-UNBLOCKED x", true, ""},
+		{"answered before", func(r *Replies, c, _ *upstream.Conn) { r.Expect(c, 1) }, "+a", true, "+a"},
+		{"nothing is pending", func(*Replies, *upstream.Conn, *upstream.Conn) {}, "", false, ""},
+		{"two replies", func(r *Replies, c, _ *upstream.Conn) { r.Expect(c, 2) }, "-UNBLOCKED x", false, "-UNBLOCKED x"},
+		{"of two connections", func(r *Replies, c, other *upstream.Conn) { r.Expect(c, 1); r.Expect(other, 1) }, "-UNBLOCKED x", false, "-UNBLOCKED x"},
+		{"of another one", func(r *Replies, _, other *upstream.Conn) { r.Expect(other, 1) }, "", false, ""},
+	}
+	for _, tt := range tests {
+		c, out := new(upstream.Conn), new(tape)
+		r := NewReplies(out, RepliesOptions{Limit: 1 << 20})
+		tt.pending(r, c, new(upstream.Conn))
+		if dropped := r.DropReply(c); dropped != tt.dropped {
+			t.Errorf("%s: dropped %v", tt.name, dropped)
+		}
+		if tt.reply != "" {
+			r.Deliver(c, []byte(tt.reply), 1)
+		}
+		out.want(t, tt.name, tt.want)
+	}
+}

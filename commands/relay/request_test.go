@@ -23,6 +23,20 @@ func TestRequest_ReadBehindAskingIsRedirectedOnce(t *testing.T) {
 	}
 }
 
+// TestRequest_Tracked: a tracked read that is to be sent elsewhere disconnects the client, any other error does not.
+func TestRequest_Tracked(t *testing.T) {
+	for reply, closed := range map[string]bool{"-ERR no\r\n": false, "-MOVED 1 h:1\r\n": true} {
+		out := new(tape)
+		r := NewReplies(out, RepliesOptions{Limit: 1 << 20})
+		c := &Request{Tracked: true, Slot: 1}
+		r.ExpectRequest(c)
+		c.Deliver(new(upstream.Conn), []byte(reply), 1)
+		if out.closed != closed || (out.String() == reply) == closed {
+			t.Errorf("%q: the client has %q, closed %v", reply, out, out.closed)
+		}
+	}
+}
+
 // What came of them counts no more as kept.
 func TestRequest_FailedPartTakesNoMemory(t *testing.T) {
 	r := NewReplies(new(tape), RepliesOptions{Limit: 1 << 20})
