@@ -38,7 +38,7 @@ var drawing = []room{
 	{pkg: "cmd/lockproxy/store",
 		ours: []string{"backends", "backends/check", "backends/locks", "backends/locks/etcd", "backends/locks/quorum", "backends/locks/voters"}},
 	{pkg: "proxy/admin",
-		ours:   []string{"proxy", "commands", "commands/lockcmd", "commands/adopt/observe", "backends/upstream", "backends/locks", "backends/metrics"},
+		ours:   []string{"proxy", "commands", "commands/lockcmd", "commands/adopt/observe", "backends/loglimit", "backends/upstream", "backends/locks", "backends/metrics"},
 		theirs: []string{"github.com/prometheus/client_golang", "github.com/hashicorp/golang-lru/v2"}},
 	{pkg: "proxy",
 		ours:   []string{"proxy/request", "commands", "backends/netio", "backends/workers", "backends/metrics"},

@@ -49,7 +49,7 @@ func (p program) inspectCommand(i inspection) *cli.Command {
 			if bad := p.readProxies(c, a, o, proxySettings(a, o)); len(bad) > 0 {
 				return exit.With(exit.Misuse, bad)
 			}
-			err := i.ask(c, a.Dial)
+			err := i.ask(c, a.DialToAsk)
 			if own := (*exit.Error)(nil); err == nil || errors.As(err, &own) {
 				return err
 			}

@@ -107,7 +107,7 @@ func New(opt Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{opt: opt, ln: ln, loopbackOnly: isLoopback(ln.Addr()), logins: newLoginThrottle(), pinger: newPinger(opt.Upstream), conns: newConnLimit()}
+	s := &Server{opt: opt, ln: ln, loopbackOnly: isLoopback(ln.Addr()), logins: newLoginThrottle(), pinger: newPinger(opt.Upstream, opt.Log), conns: newConnLimit()}
 	s.timelines = newTimelines()
 	opt.Locks.Watch(s.timelines.add)
 	s.feed, s.history = newFeed(s), &history{registry: metrics.Registry{opt.Locks}}

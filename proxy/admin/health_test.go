@@ -1,7 +1,9 @@
 package admin
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -145,7 +147,7 @@ func TestUpstreamCheck(t *testing.T) {
 		{"none of a Cluster", []pingState{failed, failed}, true, "refused"},
 	}
 	for _, tt := range tests {
-		w := newPinger(nil)
+		w := newPinger(nil, slog.New(slog.DiscardHandler))
 		w.now = func() time.Time { return now }
 		for _, p := range tt.masters {
 			w.masters[upstream.NewPool(upstream.PoolOptions{})] = &p
@@ -153,5 +155,36 @@ func TestUpstreamCheck(t *testing.T) {
 		if got := w.check(); got != (check{tt.missing, "upstream", tt.says}) {
 			t.Errorf("%s: %+v, want missing %t, %q", tt.name, got, tt.missing, tt.says)
 		}
+	}
+}
+
+// TestLogSilence: the log says once that the upstream is silent, and once that it answers again. That it cannot be reached its pool says.
+func TestLogSilence(t *testing.T) {
+	var log bytes.Buffer
+	w := newPinger(nil, slog.New(slog.NewTextHandler(&log, nil)))
+	now := time.Now()
+	w.now = func() time.Time { return now }
+	at := &pingState{answered: now}
+	w.masters[upstream.NewPool(upstream.PoolOptions{})] = at
+	step := func(change func()) {
+		change()
+		for range 5 {
+			now = now.Add(time.Second)
+			w.logSilence()
+		}
+	}
+	step(func() { at.pinging = true })
+	if said := log.String(); strings.Count(said, "\n") != 1 || !strings.Contains(said, `level=WARN msg="upstream is silent"`) || !strings.Contains(said, "for=3s") {
+		t.Errorf("of one that hangs:\n%s", said)
+	}
+	log.Reset()
+	step(func() { at.pinging, at.answered = false, now })
+	if said := log.String(); strings.Count(said, "\n") != 1 || !strings.Contains(said, `level=INFO msg="upstream is silent no more"`) {
+		t.Errorf("of one that answers again:\n%s", said)
+	}
+	log.Reset()
+	step(func() { at.pinging, at.err = false, errors.New("refused") })
+	if log.Len() > 0 {
+		t.Errorf("of one that cannot be reached:\n%s", &log)
 	}
 }

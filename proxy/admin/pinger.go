@@ -3,11 +3,13 @@ package admin
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/lockproxy/lockproxy/backends/loglimit"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 )
 
@@ -22,6 +24,7 @@ const (
 // concurrent use.
 type pinger struct {
 	up  *upstream.Upstream
+	log *slog.Logger
 	now func() time.Time
 
 	mu      sync.Mutex
@@ -33,10 +36,12 @@ type pingState struct {
 	answered time.Time
 	took     time.Duration // by the last answer
 	err      error         // of the last PING
+	silent   bool          // as logged
+	lines    loglimit.Limit
 }
 
-func newPinger(up *upstream.Upstream) *pinger {
-	return &pinger{up: up, now: time.Now, masters: map[*upstream.Pool]*pingState{}}
+func newPinger(up *upstream.Upstream, log *slog.Logger) *pinger {
+	return &pinger{up: up, log: log, now: time.Now, masters: map[*upstream.Pool]*pingState{}}
 }
 
 // run pings until ctx ends.
@@ -53,6 +58,25 @@ func (p *pinger) run(ctx context.Context) {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
+		}
+		p.logSilence()
+	}
+}
+
+// logSilence logs which masters are silent now, and which answer again. That one cannot be reached its Pool logs.
+func (p *pinger) logSilence() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for pool, at := range p.masters {
+		silentFor := p.now().Sub(at.answered)
+		silent := at.pinging && !at.answered.IsZero() && silentFor >= pingValid
+		leftOut, due := at.lines.State(silent != at.silent, p.now())
+		at.silent = silent
+		if line := []slog.Attr{slog.String("upstream", pool.Addr())}; due && silent {
+			line = append(line, slog.Duration("for", silentFor.Round(time.Millisecond)))
+			p.log.LogAttrs(context.Background(), slog.LevelWarn, "upstream is silent", loglimit.With(line, leftOut)...)
+		} else if due {
+			p.log.LogAttrs(context.Background(), slog.LevelInfo, "upstream is silent no more", loglimit.With(line, leftOut)...)
 		}
 	}
 }

@@ -230,14 +230,19 @@ func (a *Options) readers(all []resp.Tree) string {
 
 // Dial connects to the first proxy that can be reached. Each has its share of the time, so that one that is silent leaves
 // some for the next.
-func (a *Options) Dial(ctx context.Context) (*Conn, error) {
+func (a *Options) Dial(ctx context.Context) (*Conn, error) { return a.dial(ctx, Dial) }
+
+// DialToAsk is Dial for questions about locks, which a proxy also answers while its upstream is down.
+func (a *Options) DialToAsk(ctx context.Context) (*Conn, error) { return a.dial(ctx, dialToAsk) }
+
+func (a *Options) dial(ctx context.Context, dial func(context.Context, *backends.Server) (*Conn, error)) (*Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
 	end, _ := ctx.Deadline()
 	var errs []error
 	for i, s := range a.Proxies {
 		share, cancel := context.WithTimeout(ctx, time.Until(end)/time.Duration(len(a.Proxies)-i))
-		w, err := Dial(share, s)
+		w, err := dial(share, s)
 		cancel()
 		if err == nil {
 			return w, nil

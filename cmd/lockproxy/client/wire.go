@@ -73,13 +73,27 @@ func (r Refusal) Word() string {
 // Dial connects to the proxy at s, agrees on RESP3 and selects the URL's database.
 // An error reply is a Refusal.
 func Dial(ctx context.Context, s *backends.Server) (*Conn, error) {
+	return dial(ctx, s, (*Conn).handshake)
+}
+
+// dialToAsk is Dial for questions about locks: without its upstream, which HELLO needs, a proxy answers them in RESP2, to who has no user.
+func dialToAsk(ctx context.Context, s *backends.Server) (*Conn, error) {
+	w, err := Dial(ctx, s)
+	user, password := s.Credentials()
+	if r := (Refusal{}); errors.As(err, &r) && r.Word() == "UPSTREAMDOWN" && user+password == "" && s.DB() == 0 {
+		return dial(ctx, s, func(*Conn, context.Context, *backends.Server) error { return nil })
+	}
+	return w, err
+}
+
+func dial(ctx context.Context, s *backends.Server, handshake func(*Conn, context.Context, *backends.Server) error) (*Conn, error) {
 	conn, err := s.Dial(ctx)
 	if err != nil {
 		return nil, err
 	}
 	w := &Conn{conn: conn, replies: make(chan resp.Tree, 1), losses: make(chan resp.Tree, 1), ended: make(chan struct{})}
 	go w.read()
-	if err := w.handshake(ctx, s); err != nil {
+	if err := handshake(w, ctx, s); err != nil {
 		w.Close()
 		return nil, err
 	}
