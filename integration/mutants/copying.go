@@ -192,7 +192,7 @@ var Copying = []Mutant{
 		Breaks: "a change of the lock nodes waits for leases from before the last one: majorities of lists two changes apart need not overlap",
 		Rare:   true,
 		Units:  Units{"backends/locks/quorum", "^TestChange_LongLeases$"},
-		Edits:  []Edit{{"backends/locks/membership/change.go", "	if r.left <= 0 {\n", "	if r.left <= 0 || r.left > 0 {\n"}},
+		Edits:  []Edit{{"backends/locks/membership/leases.go", "	if r.left <= 0 {\n", "	if r.left <= 0 || r.left > 0 {\n"}},
 	},
 	{
 		Name:   "leases-of-the-change-before",
