@@ -68,6 +68,14 @@ func (l *Limit) State(changed bool, now time.Time) (leftOut int, due bool) {
 	return leftOut, true
 }
 
+// Level is the level of a line that something is well again: a warning if it goes and comes.
+func Level(leftOut int) slog.Level {
+	if leftOut > 0 {
+		return slog.LevelWarn
+	}
+	return slog.LevelInfo
+}
+
 // With adds how many lines were left out to the attributes of one.
 func With(attrs []slog.Attr, leftOut int) []slog.Attr {
 	if leftOut == 0 {

@@ -193,7 +193,7 @@ func (w *Watcher) logChange(t *Topology, err error) {
 	if leftOut, due := w.probeLines.State(failed != w.failed, time.Now()); due && failed {
 		w.log(slog.LevelWarn, "topology probe failed; the last topology stays in use", leftOut, slog.Any("error", err))
 	} else if due {
-		w.log(slog.LevelInfo, "topology probe works again", leftOut)
+		w.log(loglimit.Level(leftOut), "topology probe works again", leftOut)
 	}
 	w.failed = failed
 	if t == nil {
@@ -209,7 +209,7 @@ func (w *Watcher) logChange(t *Topology, err error) {
 	if leftOut, due := w.masterLines.State(masters != w.masters, time.Now()); due && masters == "" {
 		w.log(slog.LevelWarn, "has no master", leftOut)
 	} else if due {
-		w.log(slog.LevelInfo, "masters found", leftOut, slog.String("mode", w.mode), slog.String("masters", masters))
+		w.log(loglimit.Level(leftOut), "masters found", leftOut, slog.String("mode", w.mode), slog.String("masters", masters))
 	}
 	w.masters = masters
 }

@@ -51,7 +51,7 @@ func (p *Pool) logLast() {
 func (p *Pool) logStateLocked(err error, leftOut int) {
 	line := []slog.Attr{slog.String("upstream", p.opt.Server.String())}
 	if err == nil {
-		p.opt.Log.LogAttrs(context.Background(), slog.LevelInfo, "upstream is up", loglimit.With(line, leftOut)...)
+		p.opt.Log.LogAttrs(context.Background(), loglimit.Level(leftOut), "upstream is up", loglimit.With(line, leftOut)...)
 	} else {
 		p.opt.Log.LogAttrs(context.Background(), slog.LevelWarn, "upstream is down", loglimit.With(append(line, slog.Any("error", err)), leftOut)...)
 	}

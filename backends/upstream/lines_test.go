@@ -64,7 +64,7 @@ func flap(t *testing.T, addr string, down *atomic.Bool, stays string) {
 	}
 	log.Reset()
 	time.Sleep(time.Minute)
-	if said := log.String(); strings.Count(said, "\n") != 1 || !strings.Contains(said, "upstream is "+stays) || !strings.Contains(said, "left_out=") {
+	if said := log.String(); strings.Count(said, "\n") != 1 || !strings.Contains(said, "level=WARN msg=\"upstream is "+stays) || !strings.Contains(said, "left_out=") {
 		t.Errorf("of an upstream that stays %s:\n%s", stays, said)
 	}
 }

@@ -76,7 +76,7 @@ func (p *pinger) logSilence() {
 			line = append(line, slog.Duration("for", silentFor.Round(time.Millisecond)))
 			p.log.LogAttrs(context.Background(), slog.LevelWarn, "upstream is silent", loglimit.With(line, leftOut)...)
 		} else if due {
-			p.log.LogAttrs(context.Background(), slog.LevelInfo, "upstream is silent no more", loglimit.With(line, leftOut)...)
+			p.log.LogAttrs(context.Background(), loglimit.Level(leftOut), "upstream is silent no more", loglimit.With(line, leftOut)...)
 		}
 	}
 }

@@ -92,7 +92,7 @@ func (s *Store) noteStatus(i int, r *statusResponse, err error, took time.Durati
 	leftOut, due := s.status.lines[i].State(n.State != before.State, time.Now())
 	s.status.mu.Unlock()
 	if line := []slog.Attr{slog.String("member", n.Address)}; due && n.Ready() {
-		s.opts.Log.LogAttrs(s.ctx, slog.LevelInfo, "etcd member takes part", loglimit.With(line, leftOut)...)
+		s.opts.Log.LogAttrs(s.ctx, loglimit.Level(leftOut), "etcd member takes part", loglimit.With(line, leftOut)...)
 	} else if due {
 		s.opts.Log.LogAttrs(s.ctx, slog.LevelWarn, "etcd member does not take part", loglimit.With(append(line, slog.String("state", n.Brief())), leftOut)...)
 	}

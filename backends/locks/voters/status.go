@@ -122,7 +122,7 @@ func (s *Set) logQuorumLocked() {
 	level, text := slog.LevelError, "lock quorum lost: no lock can be taken or renewed"
 	switch {
 	case has:
-		level, text = slog.LevelInfo, "lock quorum is back"
+		level, text = loglimit.Level(leftOut), "lock quorum is back"
 		attrs = append(attrs, slog.Duration("lost_for", q.lostFor.Round(time.Millisecond)))
 	case !q.had:
 		level, text = slog.LevelWarn, "no lock quorum yet: no lock can be taken"
@@ -164,14 +164,11 @@ func (s *Set) recordStatus(votes []vote.Vote) {
 
 // logStatus logs the state of a node; leftOut changes before had no line.
 func (s *Set) logStatus(i int, is *locks.NodeStatus, leftOut int) {
-	level, attrs := slog.LevelInfo, []slog.Attr{
+	level, attrs := loglimit.Level(leftOut), []slog.Attr{
 		slog.String("node", s.Members[i].Server.String()), slog.String("state", string(is.State)),
 	}
 	if is.Err != nil {
-		attrs = append(attrs, slog.String("reason", is.Err.Error()))
-	}
-	if is.Err != nil || leftOut > 0 {
-		level = slog.LevelWarn
+		level, attrs = slog.LevelWarn, append(attrs, slog.String("reason", is.Err.Error()))
 	}
 	s.Opts.Log.LogAttrs(context.Background(), level, "lock node", loglimit.With(attrs, leftOut)...)
 }
