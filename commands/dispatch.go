@@ -120,7 +120,10 @@ func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 	if (s.tx.Unsure || s.blockedInCluster()) && s.idle(ctx) != nil {
 		return
 	}
-	s.run(ctx, request{s.discoverRow(ctx, args), raw, args})
+	q := request{s.discoverRow(ctx, args), raw, args}
+	s.changing = s.changesNext(q)
+	s.run(ctx, q)
+	s.changing = false
 	s.Flush()
 }
 
@@ -132,4 +135,17 @@ func (s *Session) run(ctx context.Context, q request) {
 		return
 	}
 	s.transport().run(ctx, q)
+}
+
+// changesNext reports whether a command changes what those behind it do: as whom they run and in which database, whether by
+// themselves, and how they are answered. Another protocol alone counts for nothing: some clients go on in that from before.
+func (s *Session) changesNext(q request) bool {
+	switch c := q.changes(s); {
+	case c.ID != nil:
+		c.ID.Proto = s.id.Proto
+		return *c.ID != s.id
+	case c.DB != nil:
+		return *c.DB != s.id.DB
+	}
+	return q.row.Has(table.Watches) || q.row.Has(table.ChangesVerbs) && !q.row.Has(table.EndsTx)
 }

@@ -3,7 +3,6 @@ package commands
 import (
 	"bytes"
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
@@ -111,12 +110,8 @@ func (s *Session) askName(ctx context.Context) {
 		return
 	}
 	reply, err := s.replies.Ask(ctx, s.pinned, resp.AppendCommand(nil, "CLIENT", "GETNAME"))
-	switch {
-	case err != nil || len(reply) == 0:
-	case reply[0] == '_' || string(reply) == "$-1\r\n":
-		s.name, s.unshown.changed = nil, true
-	case reply[0] == '$':
-		s.name, s.unshown.changed = bytes.Clone(resp.Bulk(reply)), true
+	if _, refused := resp.Error(reply); err == nil && !refused {
+		s.name, s.unshown.changed = bytes.Clone(resp.Bulk(reply)), true // empty: none
 	}
 }
 
@@ -134,7 +129,6 @@ func (s *Session) changeIdentity(ctx context.Context, id upstream.Identity, shar
 	c, err := pool.Shared(ctx, id, upstream.MainClass, s.hint)
 	if err != nil {
 		s.replyErr(err)
-		s.closeUnasked(id, err)
 		return false
 	}
 	moved, refused := s.moveToIdentity(ctx, c, id, shared)
@@ -147,15 +141,6 @@ func (s *Session) changeIdentity(ctx context.Context, id upstream.Identity, shar
 	return moved
 }
 
-// closeUnasked disconnects a client, behind its replies, if for err the upstream could not be asked whether the client is id from
-// now on: what it has sent behind must not run as another user, or in another database. The protocol may be another.
-func (s *Session) closeUnasked(id upstream.Identity, err error) {
-	var refused *upstream.RefusedError
-	if id.Proto = s.id.Proto; id != s.id && (!errors.As(err, &refused) || refused.TurnedAway()) {
-		s.closeAfterReplies()
-	}
-}
-
 // moveToIdentity moves the session to c, a borrowed connection of another identity, if the
 // upstream, asked with command on c, agrees. The client gets its reply.
 func (s *Session) moveToIdentity(ctx context.Context, c *upstream.Conn, id upstream.Identity, command []byte) (moved, refused bool) {
@@ -163,7 +148,6 @@ func (s *Session) moveToIdentity(ctx context.Context, c *upstream.Conn, id upstr
 	if err != nil {
 		upstream.Return(c)
 		s.replyErr(err)
-		s.closeUnasked(id, err)
 		return false, false
 	}
 	if _, refused = resp.Error(reply); refused {
@@ -205,13 +189,11 @@ func (s *Session) setIdentity(id upstream.Identity) {
 
 func (s *Session) changeIdentityPinned(ctx context.Context, id upstream.Identity, raw []byte) bool {
 	if s.pinned == nil && !s.pin(ctx) { // a Cluster's node was lost, another is to do
-		s.closeUnasked(id, nil)
 		return false
 	}
 	reply, err := s.replies.Ask(ctx, s.pinned, raw)
 	if err != nil {
 		s.replyErr(err)
-		s.closeUnasked(id, err)
 		return false
 	}
 	s.replyIdentity(reply)
@@ -246,7 +228,6 @@ func (s *Session) selectDB(ctx context.Context, q request) {
 	c, err := s.up.Pool().Shared(ctx, id, upstream.MainClass, s.hint)
 	if err != nil {
 		s.replyOrDisconnect(err)
-		s.closeUnasked(id, err)
 		return
 	}
 	s.moveToIdentity(ctx, c, id, q.raw) // c is in that database, but the user may not be allowed to ask for it

@@ -152,9 +152,6 @@ func (s *Session) noteSync(args [][]byte) {
 // startPassthrough sends a command that has no reply or many, and stops counting replies.
 func (s *Session) startPassthrough(ctx context.Context, q request) {
 	if !s.pin(ctx) {
-		if !q.row.Has(table.Messages) { // CLIENT REPLY: replies to what follows are not expected
-			s.closeAfterReplies()
-		}
 		return
 	}
 	if s.adoptedTx.Watches() { // MULTI would ignore the watched lock there

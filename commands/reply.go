@@ -9,10 +9,15 @@ import (
 	"github.com/lockproxy/lockproxy/commands/relay"
 )
 
-// replyErr answers with the reply of an error, see appendErr.
+// replyErr answers with the reply of an error, see appendErr. If the upstream could not be asked about a command that changes
+// what those behind it do, these must not run, and the client is disconnected. A refusal changes nothing.
 func (s *Session) replyErr(err error) {
 	if p := appendErr(nil, err); p != nil {
 		s.replies.Local(p)
+	}
+	var refused *upstream.RefusedError
+	if s.changing && (!errors.As(err, &refused) || refused.TurnedAway()) {
+		s.closeAfterReplies()
 	}
 }
 

@@ -110,6 +110,7 @@ type Session struct {
 	observedLast bool           // the Observer has been told of the last command
 	unshown      unshown
 	tally        stats.Tally
+	changing     bool // the command that Run runs changes what those behind it do
 	closing      bool // QUIT came, or what breaks the protocol: no more input
 	end          clients.End
 	burst        adopt.Burst
