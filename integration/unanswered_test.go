@@ -110,6 +110,7 @@ func unansweredIdentity(t *testing.T, p *redistest.Proxy, data *redistest.Server
 		t.Error("what came behind has been executed")
 	}
 	data.Kill()
+	eventually(t, 30*time.Second, "the server is missed", func() bool { return !used() })
 	c := redistest.Open(t, p.Addr())
 	if v := c.Do(t, "HELLO", "3"); !strings.HasPrefix(v.Text, "UPSTREAMDOWN") {
 		t.Errorf("HELLO 3 without the upstream: %v", v)
