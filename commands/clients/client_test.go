@@ -96,6 +96,40 @@ func TestEntry_With(t *testing.T) {
 	if got := string(changed.appendTo(nil)); got != strings.Replace(line, "name=", "name=n", 1)+"\n" {
 		t.Errorf("changed to %q", got)
 	}
+	if got := string(r.appendTo(nil)); got != line+"\n" {
+		t.Errorf("the entry itself became %q", got)
+	}
+}
+
+// TestFlagsFor: U says that the client, not the proxy, has come over a Unix socket.
+func TestFlagsFor(t *testing.T) {
+	for _, tt := range []struct{ flags, addr, want string }{
+		{"N", "1.2.3.4:5", "N"}, {"U", "1.2.3.4:5", "N"}, {"xU", "1.2.3.4:5", "x"}, {"N", "/s:0", "U"}, {"b", "/s:0", "bU"}, {"U", "/s:0", "U"},
+	} {
+		if got := flagsFor(tt.flags, Peer{Addr: tt.addr}); got != tt.want {
+			t.Errorf("%s of %s: %s, want %s", tt.flags, tt.addr, got, tt.want)
+		}
+	}
+}
+
+func TestListing_Redirect(t *testing.T) {
+	l := &Listing{owners: map[int64]*Client{7: {Peer: Peer{ID: 1007}}}}
+	for n, want := range map[int64]int64{-1: -1, 0: 0, 7: 1007, 8: 1008, 9: 9} { // 8 has left
+		if got := l.redirect(n, redirectTarget{id: 1008, upstream: 8}); got != want {
+			t.Errorf("%d: %d, want %d", n, got, want)
+		}
+	}
+}
+
+func TestLibrary(t *testing.T) {
+	var c Client
+	for _, sent := range []string{"CLIENT SETINFO lib-name redis-py", "CLIENT SETINFO LIB-VER 5.0", "CLIENT SETINFO LIB-VER 6.0 x", "CLIENT SETINFO LIB-VER caf\u00e9", "CLIENT SETINFO COLOUR red"} {
+		c.state.Library.Note(words(sent))
+	}
+	c.state.Library.Note([][]byte{[]byte("CLIENT"), []byte("SETINFO"), []byte("LIB-NAME"), []byte("two words")})
+	if got := c.libraryLocked(); len(got) != 2 || got["lib-name"] != "redis-py" || got["lib-ver"] != "5.0" {
+		t.Errorf("%v", got)
+	}
 }
 
 func TestLastCommand_NamesSubcommand(t *testing.T) {

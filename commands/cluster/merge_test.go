@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,11 +33,13 @@ func TestMerges(t *testing.T) {
 		{"union of sets", Union, parts("~1 $1 a ", "~1 $1 a "), "~1 $1 a "},
 		{"union with what is no array", Union, parts("*0 ", "+OK "), cannotJoin},
 		{"pairs", Pairs, parts("*4 $1 a :1 $1 b :0 ", "*4 $1 a :2 $1 b :5 "), "*4 $1 a :3 $1 b :5 "},
+		{"pairs of three", Pairs, parts("*2 $1 a :1 ", "*2 $1 a :2 ", "*2 $1 a :4 "), "*2 $1 a :7 "},
 		{"pairs of a map", Pairs, parts("%1 $1 a :1 ", "%1 $1 a :2 "), "%1 $1 a :3 "},
 		{"pairs of other lengths", Pairs, parts("*2 $1 a :1 ", "*0 "), cannotJoin},
 		{"least of each", Least, parts("*3 :1 :0 :1 ", "*3 :1 :1 :0 "), "*3 :1 :0 :0 "},
 		{"least of other lengths", Least, parts("*1 :1 ", "*0 "), cannotJoin},
-		{"any that is there", Any, parts("$-1 ", "$1 a ", "$-1 "), "$1 a "},
+		{"any that is there", Any, append(parts(slices.Repeat([]string{"$-1 "}, 30)...), parts("$1 a ")...), "$1 a "},
+		{"any that is there in RESP3", Any, append(parts(slices.Repeat([]string{"_ "}, 30)...), parts("$1 a ")...), "$1 a "},
 		{"any of none", Any, parts("$-1 ", "$-1 "), "$-1 "},
 		{"any of none in RESP3", Any, parts("_ ", "_ "), "_ "},
 	}
