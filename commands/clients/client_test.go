@@ -123,11 +123,11 @@ func TestListing_Redirect(t *testing.T) {
 
 func TestLibrary(t *testing.T) {
 	var c Client
-	for _, sent := range []string{"CLIENT SETINFO lib-name redis-py", "CLIENT SETINFO LIB-VER 5.0", "CLIENT SETINFO LIB-VER 6.0 x", "CLIENT SETINFO LIB-VER caf\u00e9", "CLIENT SETINFO COLOUR red"} {
+	for _, sent := range []string{"CLIENT SETINFO lib-name !redis~py", "CLIENT SETINFO LIB-VER 5.0", "CLIENT SETINFO LIB-VER 6.0 x", "CLIENT SETINFO LIB-VER caf\u00e9", "CLIENT SETINFO COLOUR red"} {
 		c.state.Library.Note(words(sent))
 	}
 	c.state.Library.Note([][]byte{[]byte("CLIENT"), []byte("SETINFO"), []byte("LIB-NAME"), []byte("two words")})
-	if got := c.libraryLocked(); len(got) != 2 || got["lib-name"] != "redis-py" || got["lib-ver"] != "5.0" {
+	if got := c.libraryLocked(); len(got) != 2 || got["lib-name"] != "!redis~py" || got["lib-ver"] != "5.0" {
 		t.Errorf("%v", got)
 	}
 }
