@@ -52,11 +52,11 @@ func start(t *testing.T, args ...string) *started {
 // dial connects, once that is possible.
 func (s *started) dial(t *testing.T) *inline {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		conn, err := net.Dial("unix", s.socket)
 		if err == nil {
 			t.Cleanup(func() { conn.Close() })
-			conn.SetDeadline(time.Now().Add(20 * time.Second))
+			conn.SetDeadline(time.Now().Add(2 * time.Minute))
 			return &inline{t, conn, bufio.NewReader(conn)}
 		}
 		if time.Now().After(deadline) {

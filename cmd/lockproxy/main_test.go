@@ -78,7 +78,7 @@ func TestCommandLines(t *testing.T) {
 		{"run --help", exit.OK, "-- command", ""},
 		{"run --help", exit.OK, "\n  -v\n", ""},
 		{"run --help", exit.OK, "\n  --proxy URL (redis://127.0.0.1:6380)\n", ""},
-		{"dev --help", exit.OK, "\n  --node-timeout VALUE (250ms)\n", ""},
+		{"dev --help", exit.OK, "\n  --node-timeout VALUE (2s)\n", ""},
 		{"dev --help", exit.OK, "\n  --admin HOST:PORT (127.0.0.1:6381)\n", ""},
 		{"dev --help", exit.OK, "\n  --log-level VALUE (warn)\n", ""},
 		{"serve --upstrem u:1", exit.Usage, "", "not defined: -upstrem; did you mean --upstream? (--help tells more)"},
