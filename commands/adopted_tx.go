@@ -9,10 +9,9 @@ import (
 	"github.com/lockproxy/lockproxy/commands/table"
 )
 
-// watchLock is WATCH of an adopted lock. If it cannot be read now the client is disconnected, as by beginAt.
+// watchLock is WATCH of an adopted lock. If it cannot be read now the client is disconnected, as by replyErr.
 func (s *Session) watchLock(ctx context.Context, q request) {
 	if !s.awaitTurn(ctx) {
-		s.closeAfterReplies()
 		return
 	}
 	reply := []byte("+OK\r\n")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/commands/acl"
 	"github.com/lockproxy/lockproxy/commands/clients"
 	"github.com/lockproxy/lockproxy/commands/table"
@@ -147,5 +148,5 @@ func (s *Session) changesNext(q request) bool {
 	case c.DB != nil:
 		return *c.DB != s.id.DB
 	}
-	return q.row.Has(table.Watches) || q.row.Has(table.ChangesVerbs) && !q.row.Has(table.EndsTx)
+	return resp.Is(q.args[0], "WATCH") || q.row.Has(table.ChangesVerbs) && !q.row.Has(table.EndsTx)
 }

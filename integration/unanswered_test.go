@@ -29,6 +29,15 @@ func TestWatch_Unanswered(t *testing.T) {
 			t.Error("EXEC has been executed")
 		}
 	})
+	t.Run("refused", func(t *testing.T) {
+		t.Parallel()
+		c := redistest.Open(t, startAdopting(t, redistest.Start(t, "--requirepass", "x")).Addr())
+		for _, command := range []string{"WATCH k", "WATCH lock:a", "MULTI"} {
+			if v := c.Do(t, strings.Fields(command)...); !strings.HasPrefix(v.Text, "NOAUTH") {
+				t.Errorf("%s: %v", command, v)
+			}
+		}
+	})
 	t.Run("adopted lock", func(t *testing.T) {
 		t.Parallel()
 		node := redistest.Start(t, "--appendonly", "yes")
