@@ -25,6 +25,7 @@ func FuzzNodeReplies(f *testing.F) {
 	} {
 		f.Add([]byte(s), byte(reader))
 	}
+	f.Add([]byte(hello+"*1\r\n*3\r\n:0\r\n:16384\r\n*3\r\n+h\r\n:7000\r\n+id\r\n+\r\n"), byte(1)) // a slot that there is not
 	f.Fuzz(func(t *testing.T, in []byte, reader byte) {
 		c := scriptedNode(t, bytes.Split(in, []byte{0xff}))
 		defer c.Close()
