@@ -47,20 +47,22 @@ func TestInspect_NoLockproxy(t *testing.T) {
 	}
 }
 
-// TestInspect_UpstreamDown: who holds what, and how the nodes are, can be asked while the upstream is down.
-func TestInspect_UpstreamDown(t *testing.T) {
+// TestInspect_WithoutUpstream: who holds what, and how the nodes are, can be asked while the upstream hangs or is down.
+func TestInspect_WithoutUpstream(t *testing.T) {
 	data, nodes := redistest.Start(t), redistest.StartNodes(t, 1)
 	s := start(t, "serve", "--upstream", data.URL(), "--lock-node", nodes[0].URL(), "--node-timeout", "900ms")
 	c := s.dial(t)
 	if got := c.do("LOCK job 30s OWNER me INFO nightly", 6); !strings.HasPrefix(got, "*4 :") {
 		t.Fatal(got)
 	}
-	data.Close()
-	for args, want := range map[string]string{"locks": "nightly", "why job": "job is held by ", "nodes": "1 of 1 nodes vote"} {
-		words := strings.Fields(args)
-		code, stdout, stderr := execute(t, nil, append([]string{words[0], "--proxy", "unix://" + s.socket}, words[1:]...)...)
-		if code != exit.OK || !strings.Contains(stdout, want) {
-			t.Errorf("%s: %d %s%s", args, code, stdout, stderr)
+	for _, end := range []func(){data.Pause, data.Kill} { // it hangs, and is down
+		end()
+		for args, want := range map[string]string{"locks": "nightly", "why job": "job is held by ", "nodes": "1 of 1 nodes vote", "top --times 1": "nightly"} {
+			words := strings.Fields(args)
+			code, stdout, stderr := execute(t, nil, append([]string{words[0], "--proxy", "unix://" + s.socket}, words[1:]...)...)
+			if code != exit.OK || !strings.Contains(stdout, want) || words[0] == "top" && !strings.HasPrefix(stdout, "no counters, for which the upstream is asked: ") {
+				t.Errorf("%s: %d %s%s", args, code, stdout, stderr)
+			}
 		}
 	}
 	if code, _, stderr := execute(t, nil, "run", "--proxy", "unix://"+s.socket, "--lock", "other", "--", "true"); code != exit.Unavailable || !strings.Contains(stderr, "UPSTREAMDOWN") {

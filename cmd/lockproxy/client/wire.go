@@ -76,14 +76,13 @@ func Dial(ctx context.Context, s *backends.Server) (*Conn, error) {
 	return dial(ctx, s, (*Conn).handshake)
 }
 
-// dialToAsk is Dial for questions about locks: without its upstream, which HELLO needs, a proxy answers them in RESP2, to who has no user.
+// dialToAsk is Dial for questions about locks. Where the URL has neither a user nor a database they are asked in RESP2, without HELLO, which
+// needs the upstream: a proxy answers them while that is down or hangs.
 func dialToAsk(ctx context.Context, s *backends.Server) (*Conn, error) {
-	w, err := Dial(ctx, s)
-	user, password := s.Credentials()
-	if r := (Refusal{}); errors.As(err, &r) && r.Word() == "UPSTREAMDOWN" && user+password == "" && s.DB() == 0 {
+	if user, password := s.Credentials(); user+password == "" && s.DB() == 0 {
 		return dial(ctx, s, func(*Conn, context.Context, *backends.Server) error { return nil })
 	}
-	return w, err
+	return Dial(ctx, s)
 }
 
 func dial(ctx context.Context, s *backends.Server, handshake func(*Conn, context.Context, *backends.Server) error) (*Conn, error) {

@@ -14,8 +14,10 @@ import (
 	"github.com/lockproxy/lockproxy/cmd/lockproxy/client"
 )
 
-// mostShown is how many locks Top reads for one picture.
-const mostShown = 1000
+const (
+	mostShown      = 1000            // locks in one picture
+	counterTimeout = 2 * time.Second // for the counters, which need the upstream
+)
 
 // What a terminal does with these: another screen without a cursor, where long lines are cut, and back; from the top; and the
 // rest of a line and what is below it erased.
@@ -99,32 +101,49 @@ func (t *Top) picture(ctx context.Context, c **client.Conn) (string, error) {
 		(*c).Close()
 		*c = nil
 	}
-	return text, err
+	if text != "" {
+		return text, nil
+	}
+	return "", err
 }
 
+// draw is a picture. With an error it lacks the counters, or is empty.
 func (t *Top) draw(ctx context.Context, c *client.Conn) (string, error) {
-	info, err := c.Ask(ctx, "INFO", "lockproxy")
-	if err != nil {
-		return "", err
-	}
-	now := time.Now()
-	fields := sectionOf(info)
 	quorum, err := Nodes(ctx, c)
 	if err != nil {
 		return "", err
 	}
+	held, err := t.held(ctx, c)
+	if err != nil {
+		return "", err
+	}
+	head, err := t.counters(ctx, c)
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "lockproxy, up %s: clients %s, waiting %s, sessions %s, version %s\n", short(1000*count(fields, "uptime_in_seconds")),
-		fields["connected_clients"], fields["waiting"], fields["sessions"], fields["version"])
-	fmt.Fprintln(&b, t.rates(fields, now))
+	b.WriteString(head)
 	if err := quorum.Write(&b); err != nil {
 		return "", err
 	}
-	b.WriteByte('\n')
+	return b.String() + "\n" + held, err
+}
+
+// counters are the lines about the proxy. While its upstream is down or hangs they say so, beside the error.
+func (t *Top) counters(ctx context.Context, c *client.Conn) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, counterTimeout)
+	defer cancel()
+	info, err := c.Ask(ctx, "INFO", "lockproxy")
+	if err != nil {
+		return fmt.Sprintf("no counters, for which the upstream is asked: %s\n", client.Printable(err.Error())), err
+	}
+	now, fields := time.Now(), sectionOf(info)
+	return fmt.Sprintf("lockproxy, up %s: clients %s, waiting %s, sessions %s, version %s\n%s\n", short(1000*count(fields, "uptime_in_seconds")),
+		fields["connected_clients"], fields["waiting"], fields["sessions"], fields["version"], t.rates(fields, now)), nil
+}
+
+// held is the table of locks.
+func (t *Top) held(ctx context.Context, c *client.Conn) (string, error) {
 	locks, more, err := Locks(ctx, c, t.Glob, mostShown)
 	if refused := (client.Refusal{}); errors.As(err, &refused) { // NOQUORUM: the nodes are what to look at
-		fmt.Fprintln(&b, client.Printable(refused.Error()))
-		return b.String(), nil
+		return client.Printable(refused.Error()) + "\n", nil
 	}
 	if err != nil {
 		return "", err
@@ -133,9 +152,8 @@ func (t *Top) draw(ctx context.Context, c *client.Conn) (string, error) {
 	if more {
 		atLeast = "more than "
 	}
-	fmt.Fprintf(&b, "%s%d held, by %s\n", atLeast, len(locks), t.Order)
 	Sort(locks, t.Order)
-	return b.String() + tableOf(locks), nil
+	return fmt.Sprintf("%s%d held, by %s\n", atLeast, len(locks), t.Order) + tableOf(locks), nil
 }
 
 func tableOf(locks []Lock) string {
