@@ -37,6 +37,12 @@ func flap(t *testing.T, addr string, down *atomic.Bool, stays string) {
 	var log bytes.Buffer
 	p := NewPool(PoolOptions{Server: s, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	defer p.Close()
+	said := func() string { // since the last time; what is logged is logged under p.mu
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		defer log.Reset()
+		return log.String()
+	}
 	connect := func(isDown bool) {
 		down.Store(isDown)
 		c, err := p.open(t.Context(), anonymous, false)
@@ -52,8 +58,9 @@ func flap(t *testing.T, addr string, down *atomic.Bool, stays string) {
 		connect(true)
 		connect(false)
 	}
-	if n := strings.Count(log.String(), "upstream is"); n < 15 || n > 20 {
-		t.Errorf("%d lines in ten minutes:\n%s", n, &log)
+	text := said()
+	if n := strings.Count(text, "upstream is"); n < 15 || n > 20 {
+		t.Errorf("%d lines in ten minutes:\n%s", n, text)
 	}
 	for range 3 {
 		connect(true)
@@ -62,9 +69,9 @@ func flap(t *testing.T, addr string, down *atomic.Bool, stays string) {
 	if stays == "down" {
 		connect(true)
 	}
-	log.Reset()
+	said()
 	time.Sleep(time.Minute)
-	if said := log.String(); strings.Count(said, "\n") != 1 || !strings.Contains(said, "level=WARN msg=\"upstream is "+stays) || !strings.Contains(said, "left_out=") {
-		t.Errorf("of an upstream that stays %s:\n%s", stays, said)
+	if text = said(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "level=WARN msg=\"upstream is "+stays) || !strings.Contains(text, "left_out=") {
+		t.Errorf("of an upstream that stays %s:\n%s", stays, text)
 	}
 }
