@@ -56,7 +56,7 @@ type LockRequest struct {
 	Key
 	Owner string        // up to 1 KB, any bytes; empty: one is generated for this LOCK, which so never re-enters
 	TTL   time.Duration // the lease, whole milliseconds, within the limits of the Service; not used with Open
-	Open  bool          // the lease has no end: see Fosterer. Not with Session, Req or Shared
+	Open  bool          // the lease has no end: see EndlessRenewer. Not with Session, Req or Shared
 	Info  string        // up to 256 bytes, shown with the holder
 
 	Shared  bool // the owner reads: others may read at the same time, and nobody has the name for itself

@@ -10,21 +10,21 @@ import (
 	"github.com/lockproxy/lockproxy/backends/metrics"
 )
 
-// A lock without an end (open) is a lease of the longest ttl that is renewed by every Service with Options.Foster,
+// A lock without an end (open) is a lease of the longest ttl that is renewed by every Service with Options.RenewEndless,
 // whoever granted it, until it is given back, is given an end by a Renew, or Options.MaxHold is over. Whether a lease
 // has an end is part of its version, so that a renewal which gives it an end cannot be undone by one that did not know
 // of it.
 
-// A Fosterer is a Store that has locks without an end, see LockRequest.Open.
-type Fosterer interface {
-	// Foster goes once through the locks without an end, and renews those that are due: after a third of the lease
+// An EndlessRenewer is a Store that has locks without an end, see LockRequest.Open.
+type EndlessRenewer interface {
+	// RenewEndless goes once through the locks without an end, and renews those that are due: after a third of the lease
 	// those that this Store granted or renewed last, after half of it all others. A lease that would run past maxHold,
 	// counted from the grant, is made to end then instead. The error says why not all of them were seen.
-	Foster(ctx context.Context, maxHold time.Duration) (Fostering, error)
+	RenewEndless(ctx context.Context, maxHold time.Duration) (EndlessRenewals, error)
 }
 
-// A Fostering counts the locks without an end that one pass of Foster found.
-type Fostering struct {
+// EndlessRenewals counts the locks without an end that one pass of RenewEndless found.
+type EndlessRenewals struct {
 	Open    int       // all of them, as counted by the node that has most
 	Renewed int       // granted by this Store, and renewed
 	Adopted int       // granted elsewhere, and renewed here
@@ -39,14 +39,14 @@ type Lapsing struct {
 	Left  time.Duration
 }
 
-// fosterCounters count what Foster did. The zero value is ready, and safe for concurrent use.
-type fosterCounters struct {
+// endlessCounters count what RenewEndless did. The zero value is ready, and safe for concurrent use.
+type endlessCounters struct {
 	open, renewed, adopted, missed, lapsed atomic.Int64
 
-	failing bool // the last pass failed; only foster uses it
+	failing bool // the last pass failed; only renewEndless uses it
 }
 
-var errNoFosterer = errors.New("this lock store has no locks without an end")
+var errNoEndless = errors.New("this lock store has no locks without an end")
 
 // checkOpen refuses options that a lock without an end cannot have.
 func (s *Service) checkOpen(r *LockRequest) error {
@@ -56,30 +56,30 @@ func (s *Service) checkOpen(r *LockRequest) error {
 	case r.Session != nil || r.Req != "" || r.Owner == "":
 		return errors.New("a lock without an end is of an owner, and neither of a session nor of a request")
 	}
-	_, err := s.fosterer()
+	_, err := s.endlessRenewer()
 	return err
 }
 
-func (s *Service) fosterer() (Fosterer, error) {
-	if f, ok := s.store.(Fosterer); ok {
+func (s *Service) endlessRenewer() (EndlessRenewer, error) {
+	if f, ok := s.store.(EndlessRenewer); ok {
 		return f, nil
 	}
-	return nil, errNoFosterer
+	return nil, errNoEndless
 }
 
 // openTTL is the lease of a lock without an end.
 func (s *Service) openTTL() time.Duration { return min(s.store.MaxTTL(), s.options.MaxHold) }
 
-// fosterEvery is how often all locks without an end are looked through.
-func fosterEvery(maxTTL time.Duration) time.Duration { return maxTTL / 6 }
+// endlessEvery is how often all locks without an end are looked through.
+func endlessEvery(maxTTL time.Duration) time.Duration { return maxTTL / 6 }
 
-// foster looks after locks without an end until ctx ends.
-func (s *Service) foster(ctx context.Context) {
-	f, err := s.fosterer()
-	if err != nil || !s.options.Foster {
+// renewEndless looks after locks without an end until ctx ends.
+func (s *Service) renewEndless(ctx context.Context) {
+	f, err := s.endlessRenewer()
+	if err != nil || !s.options.RenewEndless {
 		return
 	}
-	every := fosterEvery(s.store.MaxTTL())
+	every := endlessEvery(s.store.MaxTTL())
 	next := s.store.Now() + s.options.Random.UpTo(every)
 	t := time.NewTimer(0)
 	defer t.Stop()
@@ -92,16 +92,16 @@ func (s *Service) foster(ctx context.Context) {
 			}
 		}
 		if ctx.Err() == nil {
-			if found, err := f.Foster(ctx, s.options.MaxHold); ctx.Err() == nil || err == nil {
-				s.noteFostering(&found, err)
+			if found, err := f.RenewEndless(ctx, s.options.MaxHold); ctx.Err() == nil || err == nil {
+				s.noteEndless(&found, err)
 			}
 		}
 	}
 }
 
-// noteFostering counts what one pass did, and logs the locks that will lapse.
-func (s *Service) noteFostering(f *Fostering, err error) {
-	c := &s.fostered
+// noteEndless counts what one pass did, and logs the locks that will lapse.
+func (s *Service) noteEndless(f *EndlessRenewals, err error) {
+	c := &s.endless
 	if err == nil {
 		c.open.Store(int64(f.Open))
 	} else if c.missed.Add(1); !c.failing {
@@ -126,11 +126,11 @@ func short64(s string) string {
 	return s
 }
 
-func (c *fosterCounters) report(r *metrics.Report) {
+func (c *endlessCounters) report(r *metrics.Report) {
 	r.Gauge("lockproxy_lock_open", "Locks without an end that there are, whoever granted them, when this proxy last looked.", float64(c.open.Load()))
-	const renewals = "Renewals of locks without an end by this proxy: own, that it had granted; fostered, that another proxy had, which may be gone."
+	const renewals = "Renewals of locks without an end by this proxy: own, that it had granted; elsewhere, that another proxy had, which may be gone."
 	r.Counter("lockproxy_lock_open_renewals_total", renewals, c.renewed.Load(), "granted", "own")
-	r.Counter("lockproxy_lock_open_renewals_total", renewals, c.adopted.Load(), "granted", "fostered")
+	r.Counter("lockproxy_lock_open_renewals_total", renewals, c.adopted.Load(), "granted", "elsewhere")
 	r.Counter("lockproxy_lock_open_misses_total", "Looks through the locks without an end, and renewals of one, that too few lock nodes answered; they are tried again at the next look.", c.missed.Load())
 	r.Counter("lockproxy_lock_open_lapsed_total", "Locks without an end to which this proxy gave one, since max-hold would be over: their holders never gave them back.", c.lapsed.Load())
 }

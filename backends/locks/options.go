@@ -15,7 +15,7 @@ type Options struct {
 	SessionGrace time.Duration // how long the locks of a session that has ended are still renewed; default 0
 	MaxWait      time.Duration // longest wait of a LOCK; default 10 min
 	MaxWaiters   int           // LOCKs that wait at once; default 100,000
-	Foster       bool          // renew locks without an end, also those of other proxies: see Fosterer
+	RenewEndless bool          // renew locks without an end, also those of other proxies: see EndlessRenewer
 
 	Log *slog.Logger // gets warnings about locks without an end; nil: slog.Default()
 

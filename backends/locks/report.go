@@ -5,7 +5,7 @@ import "github.com/lockproxy/lockproxy/backends/metrics"
 // Report implements metrics.Reporter. It asks no node anything.
 func (s *Service) Report(r *metrics.Report) {
 	s.reportLocks(r, s.Stats())
-	s.fostered.report(r)
+	s.endless.report(r)
 	if st, ok := s.store.(metrics.Reporter); ok {
 		st.Report(r)
 	}

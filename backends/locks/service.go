@@ -22,7 +22,7 @@ type Service struct {
 	requests  requests
 	waiting   *Lines
 	counters  counters
-	fostered  fosterCounters
+	endless   endlessCounters
 	top       topNames
 	watcher   atomic.Pointer[func(Event)]
 }
@@ -49,10 +49,10 @@ func (s *Service) Run(ctx context.Context) error {
 		defer close(ended)
 		s.store.Run(ctx)
 	}()
-	fostering := make(chan struct{})
+	renewing := make(chan struct{})
 	go func() {
-		defer close(fostering)
-		s.foster(ctx)
+		defer close(renewing)
+		s.renewEndless(ctx)
 	}()
 	t := time.NewTicker(sweepEvery)
 	defer t.Stop()
@@ -64,7 +64,7 @@ func (s *Service) Run(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}
-	<-fostering
+	<-renewing
 	<-ended
 	return s.close()
 }

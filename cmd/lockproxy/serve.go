@@ -199,7 +199,7 @@ func newLocks(o options, log *slog.Logger) (*locks.Service, error) {
 	}
 	return locks.New(store, locks.Options{
 		MinTTL: o.minTTL, MaxHold: o.maxHold, SessionGrace: o.sessionGrace, MaxWait: o.maxWait, MaxWaiters: o.maxWaiters,
-		Foster: o.adoptsKeys(), Log: log,
+		RenewEndless: o.adoptsKeys(), Log: log,
 	})
 }
 

@@ -127,7 +127,7 @@ func lockService(t *testing.T, o locks.Options) *locks.Service {
 // proxies are Adoptions at several proxies, over the same store of locks.
 func proxies(t *testing.T, n int, patterns ...string) (all []*client) {
 	t.Helper()
-	ps, svc := parsed(t, patterns...), lockService(t, locks.Options{Foster: true})
+	ps, svc := parsed(t, patterns...), lockService(t, locks.Options{RenewEndless: true})
 	for range n {
 		a, err := New(ps, Options{Engine: svc, Inspector: svc, MinTTL: 100 * time.Millisecond, MaxTTL: time.Minute})
 		if err != nil {

@@ -227,7 +227,7 @@ if h and h.owner ~= owner and not replaces then return`}},
 		Name:   "lapses-and-returns",
 		Breaks: "a node where a lease was made shorter reinstates it no more: one that was given an end, which is over, is kept on",
 		Rare:   true,
-		Units:  Units{"backends/locks/quorum", "^TestFoster_Lapsed"},
+		Units:  Units{"backends/locks/quorum", "^TestRenewEndless_Lapsed"},
 		Edits:  []Edit{{"scripts/renew.lua", "if shorten and fence > last then", "if false then"}},
 	},
 	// Quarantine.

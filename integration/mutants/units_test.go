@@ -16,7 +16,7 @@ func TestMigrationNotices(t *testing.T) {
 
 // TestKeptNotices: the tests of package quorum fail with every broken build.
 func TestKeptNotices(t *testing.T) {
-	unitTestsNotice(t, Kept, Units{"backends/locks/quorum", "^TestOpen|^TestFoster"})
+	unitTestsNotice(t, Kept, Units{"backends/locks/quorum", "^TestOpen|^TestRenewEndless"})
 }
 
 // TestSettlingNotices: the tests of package quorum fail with every broken build.

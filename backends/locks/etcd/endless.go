@@ -7,8 +7,8 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 )
 
-// Foster implements locks.Fosterer. Since when a lock is held is known by the clock of the proxy that granted it.
-func (s *Store) Foster(ctx context.Context, maxHold time.Duration) (f locks.Fostering, err error) {
+// RenewEndless implements locks.EndlessRenewer. Since when a lock is held is known by the clock of the proxy that granted it.
+func (s *Store) RenewEndless(ctx context.Context, maxHold time.Duration) (f locks.EndlessRenewals, err error) {
 	next := locks.ListRequest{DB: locks.AllDBs, Count: listMost}
 	for {
 		p, err := s.page(ctx, next)
@@ -18,7 +18,7 @@ func (s *Store) Foster(ctx context.Context, maxHold time.Duration) (f locks.Fost
 		for i, v := range p.views {
 			if v != nil && len(v.holds) > 0 && v.rec.Open {
 				f.Open++
-				s.foster(ctx, p.names[i], v, maxHold, &f)
+				s.renewEndlessOne(ctx, p.names[i], v, maxHold, &f)
 			}
 		}
 		if next.Cursor = p.cursor; p.cursor == "0" {
@@ -27,9 +27,9 @@ func (s *Store) Foster(ctx context.Context, maxHold time.Duration) (f locks.Fost
 	}
 }
 
-// foster renews a lock without an end, if it is due: after a third of the lease one that was granted here, after half
+// renewEndlessOne renews a lock without an end, if it is due: after a third of the lease one that was granted here, after half
 // of it any other.
-func (s *Store) foster(ctx context.Context, k locks.Key, seen *view, maxHold time.Duration, f *locks.Fostering) {
+func (s *Store) renewEndlessOne(ctx context.Context, k locks.Key, seen *view, maxHold time.Duration, f *locks.EndlessRenewals) {
 	maxTTL := s.opts.MaxTTL
 	_, here := s.cache.made(k, seen.fence)
 	due := maxTTL / 2

@@ -240,9 +240,9 @@ func proxyIsGone(t *testing.T, ttls ...time.Duration) {
 	}
 }
 
-// TestFoster: a lock without an end is kept by another proxy when its own has gone, and ends when max-hold is over, or its owner
+// TestRenewEndless: a lock without an end is kept by another proxy when its own has gone, and ends when max-hold is over, or its owner
 // says so.
-func TestFoster(t *testing.T) {
+func TestRenewEndless(t *testing.T) {
 	t.Parallel()
 	members := redistest.StartEtcd(t, 1)
 	target, err := etcd.Parse(redistest.EtcdURL(members, "test"))
@@ -270,7 +270,7 @@ func TestFoster(t *testing.T) {
 	}
 	adopted := 0
 	for begin := time.Now(); adopted < 3; time.Sleep(50 * time.Millisecond) {
-		f, err := st.Foster(t.Context(), time.Hour)
+		f, err := st.RenewEndless(t.Context(), time.Hour)
 		if err != nil || f.Missed > 0 || f.Open > 1 || time.Since(begin) > time.Minute {
 			t.Fatalf("%+v, %v", f, err)
 		}
@@ -278,7 +278,7 @@ func TestFoster(t *testing.T) {
 	}
 	refused(t, s, "b")
 	eventually(t, "max-hold is over", func() bool {
-		f, err := st.Foster(t.Context(), time.Second)
+		f, err := st.RenewEndless(t.Context(), time.Second)
 		return err == nil && len(f.Lapsing) == 1
 	})
 	eventually(t, "it is free", func() bool {
@@ -291,7 +291,7 @@ func TestFoster(t *testing.T) {
 	if _, err := s.Renew(t.Context(), locks.RenewRequest{Key: job, Owner: "a", TTL: time.Second}); err != nil {
 		t.Fatal(err)
 	}
-	if f, err := st.Foster(t.Context(), time.Hour); err != nil || f.Open != 0 {
+	if f, err := st.RenewEndless(t.Context(), time.Hour); err != nil || f.Open != 0 {
 		t.Errorf("a lock that was given an end: %+v, %v", f, err)
 	}
 }

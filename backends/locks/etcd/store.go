@@ -194,6 +194,6 @@ var _ interface {
 	locks.Inspector
 	locks.Notifier
 	locks.Noticeboard
-	locks.Fosterer
+	locks.EndlessRenewer
 	metrics.Reporter
 } = (*Store)(nil)

@@ -7,8 +7,8 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 )
 
-// Foster implements locks.Fosterer. What is to be renewed was granted here.
-func (s *Store) Foster(_ context.Context, maxHold time.Duration) (f locks.Fostering, err error) {
+// RenewEndless implements locks.EndlessRenewer. What is to be renewed was granted here.
+func (s *Store) RenewEndless(_ context.Context, maxHold time.Duration) (f locks.EndlessRenewals, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
@@ -35,4 +35,4 @@ func (s *Store) Foster(_ context.Context, maxHold time.Duration) (f locks.Foster
 	return f, nil
 }
 
-var _ locks.Fosterer = (*Store)(nil)
+var _ locks.EndlessRenewer = (*Store)(nil)

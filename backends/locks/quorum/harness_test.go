@@ -85,7 +85,7 @@ type testOptions struct {
 	RoundLimit                                   time.Duration
 	MaxWaiters, ReplicaAcks, Rounds, Memory      int
 	Prefix, Bootstrap, RestartGrace              string
-	OnDemand, Foster                             bool
+	OnDemand, RenewEndless                       bool
 	Log                                          *slog.Logger
 	Tune                                         func(*rueidis.ClientOption)
 	now                                          func() time.Duration
@@ -109,7 +109,7 @@ func newProxy(o testOptions) (*proxy, error) {
 		return nil, err
 	}
 	s, err := locks.New(st, locks.Options{
-		MinTTL: o.MinTTL, MaxHold: o.MaxHold, SessionGrace: o.SessionGrace, MaxWait: o.MaxWait, MaxWaiters: o.MaxWaiters, Foster: o.Foster, Log: o.Log, Random: o.random,
+		MinTTL: o.MinTTL, MaxHold: o.MaxHold, SessionGrace: o.SessionGrace, MaxWait: o.MaxWait, MaxWaiters: o.MaxWaiters, RenewEndless: o.RenewEndless, Log: o.Log, Random: o.random,
 	})
 	if err != nil {
 		return nil, err

@@ -58,33 +58,33 @@ func (s *Store) openness(votes []vote.Vote, owner string, fence int64) openness 
 }
 
 const (
-	fosterPage    = 200 // keys that a node looks at in one step
-	fosterWorkers = 16  // renewals at once
+	endlessPage    = 200 // keys that a node looks at in one step
+	endlessWorkers = 16  // renewals at once
 )
 
-// A fostered is what one pass of Foster did with one lock without an end.
-type fostered uint8
+// An endlessOutcome is what one pass of RenewEndless did with one lock without an end.
+type endlessOutcome uint8
 
 const (
-	leftAlone  fostered = iota // nothing: it is not due, or has an end now, or its owner has it no more
-	renewedOwn                 // renewed it; this proxy had granted it
+	leftAlone  endlessOutcome = iota // nothing: it is not due, or has an end now, or its owner has it no more
+	renewedOwn                       // renewed it; this proxy had granted it
 	renewedOther
 	givenEnd
 	missed
 )
 
-// Foster implements locks.Fosterer. The nodes that are scanned are a quorum, so at least one of them has each lease
+// RenewEndless implements locks.EndlessRenewer. The nodes that are scanned are a quorum, so at least one of them has each lease
 // that a quorum has, and sees that little of it is left if a quorum does.
-func (s *Store) Foster(ctx context.Context, maxHold time.Duration) (f locks.Fostering, err error) {
+func (s *Store) RenewEndless(ctx context.Context, maxHold time.Duration) (f locks.EndlessRenewals, err error) {
 	due, err := s.scanOpen(ctx, &f)
 	var mu sync.Mutex
 	var workers sync.WaitGroup
-	slots := make(chan struct{}, fosterWorkers)
+	slots := make(chan struct{}, endlessWorkers)
 	for _, l := range due {
 		slots <- struct{}{}
 		workers.Go(func() {
 			defer func() { <-slots }()
-			did, left := s.fosterOne(ctx, l, maxHold)
+			did, left := s.renewEndlessOne(ctx, l, maxHold)
 			mu.Lock()
 			defer mu.Unlock()
 			switch did {
@@ -105,7 +105,7 @@ func (s *Store) Foster(ctx context.Context, maxHold time.Duration) (f locks.Fost
 
 // scanOpen scans a quorum of nodes for leases without an end of which a third is over. Leases of one owner under several
 // fences are kept apart: only a quorum can decide which of them is the grant.
-func (s *Store) scanOpen(ctx context.Context, f *locks.Fostering) (due []vote.OpenLease, err error) {
+func (s *Store) scanOpen(ctx context.Context, f *locks.EndlessRenewals) (due []vote.OpenLease, err error) {
 	type numbered struct {
 		locks.Holder
 		fence int64
@@ -149,7 +149,7 @@ func (s *Store) scanOpenOn(ctx context.Context, node int) (leases []vote.OpenLea
 			return nil, 0, v, err
 		}
 		j := voters.ScriptCall{
-			Args:  s.set.Command(scripts.Open, s.set.RedisKeys(locks.Key{}), next, pattern, strconv.Itoa(fosterPage), voters.MS(2*s.set.Opts.MaxTTL/3)),
+			Args:  s.set.Command(scripts.Open, s.set.RedisKeys(locks.Key{}), next, pattern, strconv.Itoa(endlessPage), voters.MS(2*s.set.Opts.MaxTTL/3)),
 			Parse: vote.ParseOpen(s.set.Opts.Prefix), Expires: s.Now() + listTimeout,
 		}
 		v, err = s.askOne(ctx, node, &j)
@@ -165,8 +165,8 @@ func (s *Store) scanOpenOn(ctx context.Context, node int) (leases []vote.OpenLea
 	}
 }
 
-// fosterOne renews a lease without an end, if it is due.
-func (s *Store) fosterOne(ctx context.Context, l vote.OpenLease, maxHold time.Duration) (did fostered, left time.Duration) {
+// renewEndlessOne renews a lease without an end, if it is due.
+func (s *Store) renewEndlessOne(ctx context.Context, l vote.OpenLease, maxHold time.Duration) (did endlessOutcome, left time.Duration) {
 	if s.set.AcquireSlot(ctx) != nil {
 		return missed, 0
 	}
@@ -190,7 +190,7 @@ func (s *Store) fosterOne(ctx context.Context, l vote.OpenLease, maxHold time.Du
 	if l.Rest >= maxTTL/2 && !own {
 		return leftAlone, 0
 	}
-	return s.fosterAfterRead(ctx, l, did, maxHold)
+	return s.renewEndlessAfterRead(ctx, l, did, maxHold)
 }
 
 // holdLeft is how long maxHold lets the grant be renewed from now. g.since, its beginning, comes from this proxy or from
@@ -199,10 +199,10 @@ func (s *Store) holdLeft(g grant, maxHold time.Duration) time.Duration {
 	return maxHold - (s.Now() - g.since)
 }
 
-// fosterAfterRead renews a lease without an end that another proxy may have changed. Only versions without an end are
+// renewEndlessAfterRead renews a lease without an end that another proxy may have changed. Only versions without an end are
 // replaced, and only if a quorum has one: else a renewal that gives it an end, and that is under way or has been answered,
 // could be undone.
-func (s *Store) fosterAfterRead(ctx context.Context, l vote.OpenLease, did fostered, maxHold time.Duration) (fostered, time.Duration) {
+func (s *Store) renewEndlessAfterRead(ctx context.Context, l vote.OpenLease, did endlessOutcome, maxHold time.Duration) (endlessOutcome, time.Duration) {
 	h, maxTTL := l.Holder, s.set.Opts.MaxTTL
 	before := s.grants.lookup(h)
 	votes, began, err := s.readAgreed(ctx, h, s.set.Opts.Timeouts(maxTTL), "")

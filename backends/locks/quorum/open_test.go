@@ -27,13 +27,13 @@ func lockOpen(t *testing.T, s *proxy) locks.Grant {
 	return a.Grant
 }
 
-// A fosterer is one more proxy on the nodes of a test, which ends with stop.
-type fosterer struct {
+// A helper is one more proxy on the nodes of a test, which ends with stop.
+type helper struct {
 	*proxy
 	stop context.CancelFunc
 }
 
-func (s *timeless) another(t *testing.T) *fosterer {
+func (s *timeless) another(t *testing.T) *helper {
 	t.Helper()
 	o := s.opts
 	if o.Log == nil {
@@ -53,7 +53,7 @@ func (s *timeless) another(t *testing.T) *fosterer {
 	}()
 	stop := func() { cancel(); <-ended }
 	t.Cleanup(stop)
-	return &fosterer{p, stop}
+	return &helper{p, stop}
 }
 
 // renew moves the end of alice's lock, or takes it away.
@@ -71,11 +71,11 @@ func isHeld(t *testing.T, s *proxy, want bool, open bool) {
 	}
 }
 
-// TestOpen: a lock without an end is renewed while a proxy with Foster lives: by the proxy that granted it, or else by
+// TestOpen: a lock without an end is renewed while a proxy with RenewEndless lives: by the proxy that granted it, or else by
 // another one.
 func TestOpen(t *testing.T) {
 	t.Parallel()
-	inBubble(t, 3, testOptions{MaxTTL: 6 * time.Second, MaxHold: 24 * time.Hour, Foster: true}, func(t *testing.T, s *timeless) {
+	inBubble(t, 3, testOptions{MaxTTL: 6 * time.Second, MaxHold: 24 * time.Hour, RenewEndless: true}, func(t *testing.T, s *timeless) {
 		granted := s.another(t)
 		renewals := func(p *proxy, whose string) int64 { return counter(p, "open_renewals_total", "granted", whose) }
 		g := lockOpen(t, granted.proxy)
@@ -84,10 +84,10 @@ func TestOpen(t *testing.T) {
 		if r := read(t, s.proxy); r.Fence != g.Fence || r.Remaining > 6*time.Second {
 			t.Errorf("%+v, granted %+v", r, g)
 		}
-		if n := renewals(granted.proxy, "own"); n < 15 || n > 35 || renewals(granted.proxy, "fostered") != 0 {
+		if n := renewals(granted.proxy, "own"); n < 15 || n > 35 || renewals(granted.proxy, "elsewhere") != 0 {
 			t.Errorf("%d renewals in 30 thirds of a lease by the proxy that granted it", n)
 		}
-		if n := renewals(s.proxy, "fostered"); n > 3 {
+		if n := renewals(s.proxy, "elsewhere"); n > 3 {
 			t.Errorf("%d renewals by another, though it was not due", n)
 		}
 		if n := counter(s.proxy, "open"); n != 1 {
@@ -96,14 +96,14 @@ func TestOpen(t *testing.T) {
 		granted.stop()
 		time.Sleep(time.Minute)
 		isHeld(t, s.proxy, true, true)
-		if n := renewals(s.proxy, "fostered"); n < 15 {
+		if n := renewals(s.proxy, "elsewhere"); n < 15 {
 			t.Errorf("%d renewals of another's lock", n)
 		}
 		refused(t, s.proxy, "job", "bob", time.Second)
 	})
 }
 
-// TestOpen_Lapses: a lock without an end lapses when no proxy with Foster is left.
+// TestOpen_Lapses: a lock without an end lapses when no proxy with RenewEndless is left.
 func TestOpen_Lapses(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 3, testOptions{MaxTTL: 6 * time.Second}, func(t *testing.T, s *timeless) {
@@ -119,7 +119,7 @@ func TestOpen_Lapses(t *testing.T) {
 func TestOpen_End(t *testing.T) {
 	t.Parallel()
 	for _, own := range []bool{true, false} {
-		inBubble(t, 3, testOptions{MaxTTL: 6 * time.Second, Foster: true}, func(t *testing.T, s *timeless) {
+		inBubble(t, 3, testOptions{MaxTTL: 6 * time.Second, RenewEndless: true}, func(t *testing.T, s *timeless) {
 			other := s.another(t)
 			by := other.proxy
 			if own {
@@ -147,7 +147,7 @@ func TestOpen_End(t *testing.T) {
 // TestOpen_Released: a lock without an end that is given back is free at once, and stays free.
 func TestOpen_Released(t *testing.T) {
 	t.Parallel()
-	inBubble(t, 3, testOptions{MaxTTL: 6 * time.Second, Foster: true}, func(t *testing.T, s *timeless) {
+	inBubble(t, 3, testOptions{MaxTTL: 6 * time.Second, RenewEndless: true}, func(t *testing.T, s *timeless) {
 		other := s.another(t)
 		lockOpen(t, s.proxy)
 		time.Sleep(30 * time.Second)
@@ -167,7 +167,7 @@ func TestOpen_MaxHold(t *testing.T) {
 	t.Parallel()
 	for _, most := range []time.Duration{time.Minute, 5 * time.Second} {
 		var log bytes.Buffer
-		o := testOptions{MaxTTL: 6 * time.Second, MaxHold: most, Foster: true, Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelError}))}
+		o := testOptions{MaxTTL: 6 * time.Second, MaxHold: most, RenewEndless: true, Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelError}))}
 		inBubble(t, 3, o, func(t *testing.T, s *timeless) {
 			other := s.another(t)
 			lockOpen(t, s.proxy)
@@ -193,7 +193,7 @@ func TestOpen_MaxHold(t *testing.T) {
 // by one.
 func TestOpen_NodesForget(t *testing.T) {
 	t.Parallel()
-	inBubble(t, 3, testOptions{MaxTTL: 6 * time.Second, Foster: true, RestartGrace: "safe"}, func(t *testing.T, s *timeless) {
+	inBubble(t, 3, testOptions{MaxTTL: 6 * time.Second, RenewEndless: true, RestartGrace: "safe"}, func(t *testing.T, s *timeless) {
 		lockOpen(t, s.proxy)
 		for _, n := range s.nodes {
 			time.Sleep(30 * time.Second)
@@ -211,7 +211,7 @@ func TestOpen_NodesForget(t *testing.T) {
 // grant, and its UNLOCK fails. But the lock is free afterwards, and no proxy renews it.
 func TestOpen_ReleasedWhereNodesForgot(t *testing.T) {
 	t.Parallel()
-	inBubble(t, 3, testOptions{MaxTTL: 6 * time.Second, Foster: true, RestartGrace: "safe"}, func(t *testing.T, s *timeless) {
+	inBubble(t, 3, testOptions{MaxTTL: 6 * time.Second, RenewEndless: true, RestartGrace: "safe"}, func(t *testing.T, s *timeless) {
 		granted := s.another(t)
 		g := lockOpen(t, granted.proxy)
 		for _, n := range s.nodes[:2] {
@@ -233,28 +233,28 @@ func TestOpen_ReleasedWhereNodesForgot(t *testing.T) {
 	})
 }
 
-// TestFoster_EndUnderWay: Foster does not undo a renewal that gives the lock an end on nodes which that has reached, and
+// TestRenewEndless_EndUnderWay: RenewEndless does not undo a renewal that gives the lock an end on nodes which that has reached, and
 // renews nothing if the renewal may have been answered.
-func TestFoster_EndUnderWay(t *testing.T) {
+func TestRenewEndless_EndUnderWay(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name  string
 		ended int // so many nodes have a version with an end
 		down  int // so many, from the last, do not answer
-		want  locks.Fostering
+		want  locks.EndlessRenewals
 	}{
-		{"none", 0, 0, locks.Fostering{Open: 1, Adopted: 1}},
-		{"a minority", 1, 0, locks.Fostering{Open: 1, Adopted: 1}},
-		{"a minority, and one is silent", 1, 1, locks.Fostering{Open: 1, Missed: 1}},
-		{"a majority", 2, 0, locks.Fostering{}},
-		{"all", 3, 0, locks.Fostering{}},
+		{"none", 0, 0, locks.EndlessRenewals{Open: 1, Adopted: 1}},
+		{"a minority", 1, 0, locks.EndlessRenewals{Open: 1, Adopted: 1}},
+		{"a minority, and one is silent", 1, 1, locks.EndlessRenewals{Open: 1, Missed: 1}},
+		{"a majority", 2, 0, locks.EndlessRenewals{}},
+		{"all", 3, 0, locks.EndlessRenewals{}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			inBubble(t, 3, testOptions{MaxTTL: 6 * time.Second}, func(t *testing.T, s *timeless) {
 				lockOpen(t, s.proxy)
 				other := s.another(t)
-				if _, err := other.Store.Foster(t.Context(), time.Hour); err != nil { // all have it
+				if _, err := other.Store.RenewEndless(t.Context(), time.Hour); err != nil { // all have it
 					t.Fatal(err)
 				}
 				time.Sleep(3500 * time.Millisecond)
@@ -267,7 +267,7 @@ func TestFoster_EndUnderWay(t *testing.T) {
 				}
 				next := s.nodes[min(tt.ended, 2)] // the first without an end, if there is one
 				before := next.HGet(record, "e")
-				got, err := other.Store.Foster(t.Context(), time.Hour)
+				got, err := other.Store.RenewEndless(t.Context(), time.Hour)
 				if err != nil || !reflect.DeepEqual(got, tt.want) {
 					t.Errorf("%+v, %v", got, err)
 				}
@@ -285,14 +285,14 @@ func TestFoster_EndUnderWay(t *testing.T) {
 	}
 }
 
-// TestFoster_LapsedWhereNotNoted: a renewal through another proxy gave the lock an end, and that is over. One node has
+// TestRenewEndless_LapsedWhereNotNoted: a renewal through another proxy gave the lock an end, and that is over. One node has
 // missed the renewal, and another one the note before it. These two do not become a quorum that has the lock again.
-func TestFoster_LapsedWhereNotNoted(t *testing.T) {
+func TestRenewEndless_LapsedWhereNotNoted(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 3, testOptions{MaxTTL: 6 * time.Second}, func(t *testing.T, s *timeless) {
 		g := lockOpen(t, s.proxy)
 		other := s.another(t)
-		if _, err := other.Store.Foster(t.Context(), time.Hour); err != nil { // all have it
+		if _, err := other.Store.RenewEndless(t.Context(), time.Hour); err != nil { // all have it
 			t.Fatal(err)
 		}
 		time.Sleep(2100 * time.Millisecond)
@@ -303,7 +303,7 @@ func TestFoster_LapsedWhereNotNoted(t *testing.T) {
 		if s.left(0) <= 0 || s.left(1) > 0 || s.left(2) > 0 {
 			t.Fatalf("left: %v %v %v", s.left(0), s.left(1), s.left(2))
 		}
-		if _, err := s.Store.Foster(t.Context(), time.Hour); err != nil {
+		if _, err := s.Store.RenewEndless(t.Context(), time.Hour); err != nil {
 			t.Fatal(err)
 		}
 		isHeld(t, other.proxy, false, false)
@@ -325,9 +325,9 @@ func TestRead_OpenUndecided(t *testing.T) {
 	})
 }
 
-// TestFoster_OtherFence: a grant is the one whose fence a quorum has, whatever a node has beside it: another fence for the same
+// TestRenewEndless_OtherFence: a grant is the one whose fence a quorum has, whatever a node has beside it: another fence for the same
 // grant, since its clock is ahead, or an older grant of the same owner, whose release it has missed.
-func TestFoster_OtherFence(t *testing.T) {
+func TestRenewEndless_OtherFence(t *testing.T) {
 	t.Parallel()
 	for _, own := range []bool{true, false} {
 		for node := range 3 {
@@ -335,15 +335,15 @@ func TestFoster_OtherFence(t *testing.T) {
 				t.Run(fmt.Sprintf("own=%t node %d %+d", own, node, by), func(t *testing.T) {
 					inBubble(t, 3, testOptions{MaxTTL: 6 * time.Second}, func(t *testing.T, s *timeless) {
 						g := lockOpen(t, s.proxy)
-						at, want := s.proxy, locks.Fostering{Open: 1, Renewed: 1}
+						at, want := s.proxy, locks.EndlessRenewals{Open: 1, Renewed: 1}
 						if !own {
-							at, want = s.another(t).proxy, locks.Fostering{Open: 1, Adopted: 1}
+							at, want = s.another(t).proxy, locks.EndlessRenewals{Open: 1, Adopted: 1}
 						}
 						time.Sleep(3500 * time.Millisecond)
 						n, record := s.nodes[node], nodekeys.Lock("lockproxy:", jobKey)
 						n.HSet(record, "f", strconv.FormatInt(g.Fence+by, 10))
 						n.HSet(record, "g", "1")
-						if got, err := at.Store.Foster(t.Context(), time.Hour); err != nil || !reflect.DeepEqual(got, want) {
+						if got, err := at.Store.RenewEndless(t.Context(), time.Hour); err != nil || !reflect.DeepEqual(got, want) {
 							t.Errorf("%+v, %v", got, err)
 						}
 						time.Sleep(5 * time.Second)
@@ -363,7 +363,7 @@ func TestOpen_MaxHoldNodesForget(t *testing.T) {
 	t.Parallel()
 	for _, own := range []bool{true, false} {
 		t.Run(fmt.Sprintf("own=%t", own), func(t *testing.T) {
-			o := testOptions{MaxTTL: 6 * time.Second, MaxHold: time.Minute, Foster: true, RestartGrace: "safe"}
+			o := testOptions{MaxTTL: 6 * time.Second, MaxHold: time.Minute, RenewEndless: true, RestartGrace: "safe"}
 			inBubble(t, 3, o, func(t *testing.T, s *timeless) {
 				granted := s.another(t)
 				by := granted.proxy

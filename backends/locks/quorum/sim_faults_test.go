@@ -84,7 +84,7 @@ func (p *simProfile) options(r *rand.Rand) testOptions {
 		MaxTTL: cmp.Or(p.maxTTL, simMaxTTL), Bootstrap: voters.BootstrapStrict, Skew: p.skew,
 		NodeTimeout:  p.timeouts[r.IntN(len(p.timeouts))],
 		SessionGrace: time.Duration(r.IntN(2)) * 150 * time.Millisecond,
-		Foster:       p.maxHold > 0, MaxHold: p.maxHold,
+		RenewEndless: p.maxHold > 0, MaxHold: p.maxHold,
 	}
 }
 

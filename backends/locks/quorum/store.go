@@ -45,7 +45,7 @@ var _ interface {
 	locks.Inspector
 	locks.Notifier
 	locks.Noticeboard
-	locks.Fosterer
+	locks.EndlessRenewer
 	metrics.Reporter
 } = (*Store)(nil)
 

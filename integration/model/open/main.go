@@ -1,15 +1,15 @@
-// Command open explores leases without an end: proxies that keep one, and others that foster it, beside an EXPIRE that
+// Command open explores leases without an end: proxies that keep one, and others that help it, beside an EXPIRE that
 // gives it an end, a release, and a grant to another owner.
 //
 // One of three nodes may lack the grant. There is no clock: every renewal is due at any time. Messages are executed
 // late or never, and nobody need wait for an answer before asking anew. The end that EXPIRE gives may be over at any time, on one node
 // sooner than on another. That a lease lapses otherwise, shortens or is forgotten, and who may
-// renew it then, is in the other models; a fosterer's renewal is a RENEW there.
+// renew it then, is in the other models; a helper's renewal is a RENEW there.
 //
 // The promises:
 //
 //	O1: once EXPIRE is answered, no quorum has a version without an end
-//	O2: and no renewal succeeds that a fosterer asks for after that
+//	O2: and no renewal succeeds that a helper asks for after that
 //	R1: once the release is answered, no quorum has the grant
 //	R2: and no renewal changes the next grant
 //
@@ -33,7 +33,7 @@ const (
 
 // Rules are what proxies and nodes do.
 type Rules struct {
-	ByQuorum bool // a fosterer goes by a quorum of versions without an end
+	ByQuorum bool // a helper goes by a quorum of versions without an end
 	OpenOnly bool // it replaces no others
 	NewEpoch bool // EXPIRE takes an epoch of its own
 	Exactly  bool // a renewal that read replaces exactly the version that it read
@@ -49,9 +49,9 @@ func soundRules() Rules {
 // Config bounds a search.
 type Config struct {
 	Rules
-	Fosters, Keeps, Expires int  // rounds of fosterers, in an epoch that is known, and of EXPIRE
-	Lapses                  bool // the end that EXPIRE gave is over
-	Release                 bool // the grant is released, and the name granted again
+	Helps, Keeps, Expires int  // rounds of helpers, in an epoch that is known, and of EXPIRE
+	Lapses                bool // the end that EXPIRE gave is over
+	Release               bool // the grant is released, and the name granted again
 }
 
 // What a node has.
@@ -76,7 +76,7 @@ type node struct {
 
 // What a round is.
 const (
-	foster = iota + 1
+	help = iota + 1
 	keep
 	expire
 )
@@ -101,7 +101,7 @@ type round struct {
 type state struct {
 	n                                [nodes]node
 	r                                [rounds]round
-	used, fosters, keeps, expires    uint8
+	used, helps, keeps, expires      uint8
 	expired, released, asked, regain uint8
 	votes                            uint8 // nodes that released
 }
@@ -188,10 +188,10 @@ func (c *Config) ask(s *state, emit report) {
 		return t
 	}
 	own := version{s.used + 1, 1}
-	if int(s.fosters) < c.Fosters {
-		t := begin(foster, own, reading)
-		t.fosters++
-		emit(t, "a fosterer looks", -1, int(s.used), "")
+	if int(s.helps) < c.Helps {
+		t := begin(help, own, reading)
+		t.helps++
+		emit(t, "a helper looks", -1, int(s.used), "")
 	}
 	if int(s.expires) < c.Expires && s.expired == 0 {
 		t := begin(expire, own, reading)
@@ -204,7 +204,7 @@ func (c *Config) ask(s *state, emit report) {
 	}
 	if int(s.keeps) < c.Keeps {
 		for e := range s.used + 1 {
-			if e > 0 && (s.r[e-1].what != foster || s.r[e-1].phase != done) {
+			if e > 0 && (s.r[e-1].what != help || s.r[e-1].phase != done) {
 				continue
 			}
 			t := begin(keep, version{e, 2 + s.keeps}, reading)
@@ -241,7 +241,7 @@ func (c *Config) proxy(s *state, r int, emit report) {
 			}
 		}
 		t := *s
-		if p.what == foster && (c.ByQuorum && open < quorum || open == 0) || bits(to) < quorum {
+		if p.what == help && (c.ByQuorum && open < quorum || open == 0) || bits(to) < quorum {
 			t.r[r].phase = given
 			emit(t, "it lets the lock be", -1, r, "")
 			return
@@ -274,7 +274,7 @@ func (c *Config) count(s *state, r int, emit report) {
 	case p.late&1 == 1:
 		broken = "O2: a renewal without an end that was asked for after EXPIRE was answered"
 	}
-	name := "a fosterer has renewed it"
+	name := "a helper has renewed it"
 	if p.what == expire {
 		name = "EXPIRE is answered"
 	} else if p.what == keep {
@@ -307,7 +307,7 @@ func (c *Config) renew(s *state, k, r int, emit report) {
 	m.sent &^= 1 << r
 	named := n.has == mine || n.has == next && !c.Fence
 	follows := n.at.epoch == p.as.epoch && p.as.seq > n.at.seq
-	if p.what == foster || p.what == expire && c.NewEpoch {
+	if p.what == help || p.what == expire && c.NewEpoch {
 		follows = n.at == p.read[k] || !c.Exactly
 	}
 	broken := ""
@@ -460,7 +460,7 @@ type variant struct {
 }
 
 var variants = []variant{
-	{"by-quorum", "a fosterer goes by one version without an end", func(r *Rules) { r.ByQuorum, r.OpenOnly = false, false }, "O1", ending()},
+	{"by-quorum", "a helper goes by one version without an end", func(r *Rules) { r.ByQuorum, r.OpenOnly = false, false }, "O1", ending()},
 	{"open-only", "it replaces every version that it has read", func(r *Rules) { r.OpenOnly = false }, "O1", ending()},
 	{"new-epoch", "EXPIRE is a renewal in the lease's epoch", func(r *Rules) { r.NewEpoch = false }, "O1", ending()},
 	{"exactly", "a renewal that read replaces any version", func(r *Rules) { r.Exactly = false }, "O1", ending()},
@@ -470,23 +470,23 @@ var variants = []variant{
 }
 
 // ending is a world in which EXPIRE gives the lease an end.
-func ending() Config { return Config{Rules: soundRules(), Fosters: 1, Keeps: 1, Expires: 1} }
+func ending() Config { return Config{Rules: soundRules(), Helps: 1, Keeps: 1, Expires: 1} }
 
-// fostering is one in which two proxies foster it.
-func fostering() Config { return Config{Rules: soundRules(), Fosters: 2, Expires: 1} }
+// helping is one in which two proxies help it.
+func helping() Config { return Config{Rules: soundRules(), Helps: 2, Expires: 1} }
 
 // endingTwice is one in which EXPIRE is tried again.
-func endingTwice() Config { return Config{Rules: soundRules(), Fosters: 1, Expires: 2} }
+func endingTwice() Config { return Config{Rules: soundRules(), Helps: 1, Expires: 2} }
 
 // lapsing is one in which the end that it gives is over.
 func lapsing() Config { return Config{Rules: soundRules(), Keeps: 1, Expires: 1, Lapses: true} }
 
 // releasing is one in which it is released.
-func releasing() Config { return Config{Rules: soundRules(), Fosters: 1, Keeps: 1, Release: true} }
+func releasing() Config { return Config{Rules: soundRules(), Helps: 1, Keeps: 1, Release: true} }
 
 func main() {
 	c := Config{Rules: soundRules()}
-	flag.IntVar(&c.Fosters, "fosters", 2, "how often fosterers look")
+	flag.IntVar(&c.Helps, "helps", 2, "how often helpers look")
 	flag.IntVar(&c.Keeps, "keeps", 1, "how often one renews in an epoch that it knows")
 	flag.IntVar(&c.Expires, "expires", 1, "how often EXPIRE is tried")
 	flag.BoolVar(&c.Lapses, "lapses", false, "the end that EXPIRE gave is over")

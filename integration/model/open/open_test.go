@@ -18,9 +18,9 @@ func TestSoundRulesHold(t *testing.T) {
 		c        Config
 		happened []string
 	}{
-		{"an end, beside a keeper and a fosterer", ending(), []string{"EXPIRE is answered", "a keeper has renewed it", "a fosterer has renewed it", "a node refuses a renewal"}},
-		{"an end, beside two fosterers", fostering(), []string{"EXPIRE is answered", "a fosterer has renewed it", "it lets the lock be"}},
-		{"an end that is tried twice", endingTwice(), []string{"EXPIRE is answered", "a fosterer has renewed it"}},
+		{"an end, beside a keeper and a helper", ending(), []string{"EXPIRE is answered", "a keeper has renewed it", "a helper has renewed it", "a node refuses a renewal"}},
+		{"an end, beside two helpers", helping(), []string{"EXPIRE is answered", "a helper has renewed it", "it lets the lock be"}},
+		{"an end that is tried twice", endingTwice(), []string{"EXPIRE is answered", "a helper has renewed it"}},
 		{"an end that is over", lapsing(), []string{"EXPIRE is answered", "the lease is over", "a keeper has renewed it", "it may reinstate"}},
 		{"a release, and the next grant", releasing(), []string{"the release is answered", "a node grants the next", "a keeper has renewed it", "it may reinstate"}},
 	} {
