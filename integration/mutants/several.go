@@ -165,7 +165,7 @@ var Several = []Mutant{
 		Breaks: "if one name cannot be told to the client, the others are undone",
 		Rare:   true,
 		Units:  severalStoreTests,
-		Edits:  []Edit{{"backends/locks/quorum/several.go", "			if errs[k] == nil {\n", "			if errs[k] == nil && k > len(all) {\n"}},
+		Edits:  []Edit{{"backends/locks/quorum/several.go", "			if g.Hold != \"\" {", "			if g.Hold == \"none\" {"}},
 	},
 	{
 		Name:    "several-settled-for-one",

@@ -138,15 +138,14 @@ func (s *Store) grantAll(ctx context.Context, all []*acquisition, round *voters.
 	now := s.Now()
 	for k := range grants { // the others have taken as long
 		if grants[k].Validity -= now - at[k]; errs[k] == nil && grants[k].Validity <= 0 {
-			s.Undo(grants[k])
 			ends[k], errs[k] = vote.EndLate, s.lateError(all[k], votes)
 		}
 	}
 	if failed := firstFailed(errs); failed >= 0 {
 		s.set.Ended(round, votes, ends[failed])
-		for k := range all {
-			if errs[k] == nil {
-				s.Undo(grants[k])
+		for _, g := range grants {
+			if g.Hold != "" { // else conclude has undone it
+				s.Undo(g)
 			}
 		}
 		return locks.Decision{}, errs[failed]
