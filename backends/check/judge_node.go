@@ -3,6 +3,7 @@ package check
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -169,18 +170,14 @@ func (f *facts) judgeCommands(out *findings, o *Options) {
 	}
 }
 
-// afterWrites adds to what is said of nodes that forgot, and come back by themselves, which do not before they take writes.
+// afterWrites returns a finding about nodes that forgot, and what to do about it. A node that refuses writes does not come back by
+// itself: where there is one, the finding says so.
 func afterWrites(says, fix string, nodes ...*facts) (string, string) {
-	var full []string
-	for _, f := range nodes {
-		if f.refused != nil {
-			full = append(full, f.server.String())
-		}
-	}
-	if full == nil {
+	refusing := slices.DeleteFunc(slices.Clone(nodes), func(f *facts) bool { return f.refused == nil })
+	if len(refusing) == 0 {
 		return says, fix
 	}
-	return says + "; not before it takes writes again: " + strings.Join(full, ", "), "let it take writes (see refuses-writes); then " + strings.TrimPrefix(fix, "nothing; ")
+	return says + "; not before it takes writes again: " + addresses(refusing), "let it take writes (see refuses-writes); then " + strings.TrimPrefix(fix, "nothing; ")
 }
 
 func (f *facts) judgeRecord(out *findings, o *Options) {

@@ -216,27 +216,36 @@ func judgeClocks(out *findings, nodes []*facts) {
 	}
 }
 
+// addresses are the addresses of nodes, as a text.
+func addresses(nodes []*facts) string {
+	var all []string
+	for _, f := range nodes {
+		all = append(all, f.server.String())
+	}
+	return strings.Join(all, ", ")
+}
+
 // judgeRecords distinguishes new nodes from those that lost their memory.
 func judgeRecords(out *findings, nodes []*facts, o *Options) {
-	var with, missing []string
-	var without []*facts
+	var missing []*facts
+	others := false // have a record
 	for _, f := range nodes {
 		switch {
 		case f.err != nil || f.recordErr != nil || f.record == nil:
 		case f.record["id"] == "":
-			missing, without = append(missing, f.server.String()), append(without, f)
+			missing = append(missing, f)
 		default:
-			with = append(with, f.server.String())
+			others = true
 		}
 	}
-	switch names := strings.Join(missing, ", "); {
+	switch names := addresses(missing); {
 	case len(missing) == 0:
 	case o.UpstreamVotes && !o.Strict:
 		out.add(Note, "new", "has no node record: nothing is written to the upstream before a lock is asked for", "nothing; if it was in use and has been emptied, wait for max-ttl before you ask for a lock")
-	case len(with) > 0 && o.votesAfterLoss():
+	case others && o.votesAfterLoss():
 		out.add(Warning, "forgot", names+": no node record, which others have, so it was emptied; the first proxy lets it vote at once", "find out what emptied it; --restart-grace safe")
-	case len(with) > 0:
-		says, fix := afterWrites(names+": no node record, which others have, so it was emptied, or is new among them; "+o.afterLoss(), "nothing; it comes in by itself while a proxy runs. Find out what emptied it", without...)
+	case others:
+		says, fix := afterWrites(names+": no node record, which others have, so it was emptied, or is new among them; "+o.afterLoss(), "nothing; it comes in by itself while a proxy runs. Find out what emptied it", missing...)
 		out.add(Warning, "forgot", says, fix)
 	case o.Strict:
 		out.add(Warning, "new", "none has a node record, and bootstrap is strict: they sit out max-ttl and more before anybody gets a lock", "lockproxy init, if they are new")
