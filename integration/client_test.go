@@ -312,7 +312,7 @@ func TestClientCommandsNeedPermission(t *testing.T) {
 	}
 }
 
-// TestClientIDAfterARefusedMulti: what was sent behind a MULTI that was refused is no part of the next transaction.
+// TestClientIDAfterARefusedMulti: commands behind a MULTI that the upstream refuses do not count as part of the next transaction.
 func TestClientIDAfterARefusedMulti(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, 1)

@@ -330,7 +330,7 @@ func (k *Keepalive) dueLocked(l *lease) (within time.Duration, due bool) {
 		why, reason := l.reason()
 		over := slices.DeleteFunc(slices.Clone(l.holds), func(h *sessionHold) bool { return h.giveUpAt() > now })
 		k.loseHoldsLocked(l, over, why, reason)
-		k.doneLocked(l, now) // what is left may be due as well
+		k.doneLocked(l, now) // the holds that stay may be due for a renewal
 	case l.atMaxHold() && !l.doubtful:
 		k.doneLocked(l, last)
 	case now < l.renewAt() && !l.doubtful:

@@ -37,7 +37,7 @@ func flap(t *testing.T, addr string, down *atomic.Bool, stays string) {
 	var log bytes.Buffer
 	p := NewPool(PoolOptions{Server: s, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	defer p.Close()
-	said := func() string { // since the last time; what is logged is logged under p.mu
+	said := func() string { // the lines since the last call; the Pool writes them with p.mu locked
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		defer log.Reset()

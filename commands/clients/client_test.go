@@ -101,7 +101,7 @@ func TestEntry_With(t *testing.T) {
 	}
 }
 
-// TestFlagsFor: U says that the client, not the proxy, has come over a Unix socket.
+// TestFlagsFor: CLIENT LIST shows the flag U if the client connects to the proxy over a Unix socket, however the proxy connects to the upstream.
 func TestFlagsFor(t *testing.T) {
 	for _, tt := range []struct{ flags, addr, want string }{
 		{"N", "1.2.3.4:5", "N"}, {"U", "1.2.3.4:5", "N"}, {"xU", "1.2.3.4:5", "x"}, {"N", "/s:0", "U"}, {"b", "/s:0", "bU"}, {"U", "/s:0", "U"},

@@ -108,7 +108,7 @@ func (t *State) Resolve() Changes {
 	done := t.after
 	t.In, t.Unsure, t.after = t.confirmed, false, Changes{}
 	if !t.In {
-		t.queue = Queue{} // MULTI was refused: what was sent behind it was not queued
+		t.queue = Queue{} // the upstream refused MULTI, and so queued nothing
 	}
 	t.Selects = t.queue.changes.DB != nil
 	return done

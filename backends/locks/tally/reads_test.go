@@ -88,7 +88,7 @@ func TestBetweenRounds(t *testing.T) {
 	}
 }
 
-// TestRelease_Rest: what nodes that did not do a release as asked have of the owner, who is alice.
+// TestRelease_Rest: what the votes on a release by alice say about other owners, about later grants of hers, and about her other holds.
 func TestRelease_Rest(t *testing.T) {
 	no := func(owner string, fence int64) vote.Vote { return vote.Vote{Kind: vote.No, Owner: owner, Fence: fence} }
 	rival, noRival := vote.Vote{Kind: vote.No, Owner: "bob", TooLate: true}, vote.Vote{Kind: vote.No, Owner: "alice", TooLate: true}
