@@ -326,13 +326,14 @@ func (s *bothSim) overlap(b *belief, mode pattern.Mode, o *belief) {
 	s.overlaps = append(s.overlaps, fmt.Sprintf("%v: %s (%v), which asked at %v, while %s has it for %v, told at %v", time.Since(simEpoch), b.who, mode, b.asked.Sub(simEpoch), o.who, time.Until(o.until), o.told.Sub(simEpoch)))
 }
 
-// lose notes that a program was told that it has the lock no more.
+// lose notes that a program was told that it has the lock no more. What was overwritten through off, the nodes have for
+// up to a lease, and refuse the lock to whoever overwrote it.
 func (s *bothSim) lose(b *belief) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b.until = time.Time{}
 	for _, o := range s.beliefs {
-		if o.overwrote && (o.told.IsZero() || o.told.After(b.asked)) {
+		if o.overwrote && (o.told.IsZero() || o.told.After(b.asked) || time.Since(o.told) < simTTL+lag) {
 			return
 		}
 	}
