@@ -10,9 +10,9 @@
 --                  ms left, how many holds follow, and these
 --         commit   [8] how many parts there were [9] as above [10] the largest fence of those that were read
 --   {1, largest fence, max-ttl}  the node votes     {1, next cursor}  of purge     {1}  done     {0, ms}  another copy is under way, for
---       so many ms at least     else its refusal, also if it has another gen
+--       so many ms at least, or begin is not needed, as the node votes     else its refusal, also if it has another gen
 -- Repeating any of these changes nothing. A copy that stopped is begun anew by any proxy.
-if not refusal and gen == ARGV[6] then return {1, math.max(largest, floor), maxttl} end
+if not refusal and gen == ARGV[6] and ARGV[5] ~= 'begin' then return {1, math.max(largest, floor), maxttl} end
 if not refusal then return {0, 0} end
 if refusal[1] ~= -2 or refusal[4] ~= ARGV[6] or refusal[5] ~= 0 then return refusal end
 local what, id = ARGV[5], ARGV[7]

@@ -28,8 +28,15 @@ var Copying = []Mutant{
 		Name:   "copy-when-the-node-says",
 		Breaks: "so does the proxy, by its own clock: the node's may be set forward",
 		Rare:   true,
-		Units:  Units{"backends/locks/copying", "TestDue"},
-		Edits:  []Edit{{"backends/locks/copying/copying.go", "begin = now + copyDelay", "begin = now"}},
+		Units:  Units{"backends/locks/voters", "TestForgotten"},
+		Edits:  []Edit{{"backends/locks/voters/recovery.go", "max(now+vote.Millis(v.CopyIn), seen+copyDelay)", "now + vote.Millis(v.CopyIn)"}},
+	},
+	{
+		Name:   "copy-twice",
+		Breaks: "a loss of memory is copied for once, however long that takes, and the next one does not wait for another copy of it",
+		Rare:   true,
+		Units:  Units{"backends/locks/copying", "TestTry"},
+		Edits:  []Edit{{"backends/locks/copying/copying.go", "= ended + retryDelay", "= began + retryDelay"}},
 	},
 	{
 		Name:    "copy-of-too-few",

@@ -24,17 +24,14 @@ import (
 	"github.com/lockproxy/lockproxy/backends/loglimit"
 )
 
-const (
-	// A node says when a copy may begin, by its own clock. That may have been set forward, so a proxy also waits for as long from
-	// when it saw the loss. Clocks agree on a second within one percent: twice that for two of them.
-	copyDelay  = voters.RoundLimit + voters.RoundLimit/50 + 10*time.Millisecond
-	retryDelay = time.Second // after a copy that failed
-)
+// retryDelay is from the end of one copy to the next for the same loss: one that failed is tried again, and one that was made is
+// seen by a probe before that.
+const retryDelay = time.Second
 
 // A copier copies for the nodes of a Set, one after the other.
 type copier struct {
 	set    *voters.Set
-	begin  map[loss]time.Duration // when a copy may begin by this proxy's clock
+	retry  map[loss]time.Duration // when a copy may be tried again, on Set.Clock
 	failed []loglimit.Limit       // of the lines that a copy for a node failed, since one was done
 }
 
@@ -44,9 +41,13 @@ type loss struct {
 	gen  string
 }
 
+func newCopier(s *voters.Set) *copier {
+	return &copier{set: s, retry: map[loss]time.Duration{}, failed: make([]loglimit.Limit, len(s.Members))}
+}
+
 // Run copies for each node that has forgotten, until ctx ends. It is called at most once.
 func Run(ctx context.Context, s *voters.Set) {
-	c := &copier{set: s, begin: map[loss]time.Duration{}, failed: make([]loglimit.Limit, len(s.Members))}
+	c := newCopier(s)
 	for ctx.Err() == nil {
 		forgotten, changed := s.Forgotten()
 		next, wait := c.due(forgotten)
@@ -71,24 +72,21 @@ func (c *copier) due(forgotten []voters.Forgotten) (next *voters.Forgotten, wait
 	now, kept := c.set.Clock(), map[loss]time.Duration{}
 	for _, f := range forgotten {
 		l := loss{f.Node, f.Gen}
-		begin, seen := c.begin[l]
-		if !seen {
-			begin = now + copyDelay
-		}
-		kept[l] = begin
-		if in := max(begin, f.CopyAt) - now; f.MayCopy && (next == nil || in < wait) {
+		kept[l] = c.retry[l]
+		if in := max(kept[l], f.CopyAt) - now; f.MayCopy && (next == nil || in < wait) {
 			next, wait = &f, in
 		}
 	}
-	c.begin = kept
+	c.retry = kept
 	return next, wait
 }
 
 // try copies for a node, and logs what came of it.
 func (c *copier) try(ctx context.Context, f voters.Forgotten) {
 	began := c.set.Clock()
-	c.begin[loss{f.Node, f.Gen}] = began + retryDelay
 	names, err := (&nodeCopy{set: c.set, node: f.Node, gen: f.Gen, id: c.set.Opts.Random.ID()}).run(ctx)
+	ended := c.set.Clock()
+	c.retry[loss{f.Node, f.Gen}] = ended + retryDelay
 	switch {
 	case ctx.Err() != nil:
 	case errors.Is(err, errElsewhere):
@@ -96,7 +94,7 @@ func (c *copier) try(ctx context.Context, f voters.Forgotten) {
 		c.logFailed(f.Node, err)
 	default:
 		c.failed[f.Node] = loglimit.Limit{}
-		c.set.Opts.Log.LogAttrs(ctx, slog.LevelInfo, "lock node knows what the others hold", c.nodeAttr(f.Node), slog.Int("names", names), slog.Duration("took", (c.set.Clock()-began).Round(time.Millisecond)))
+		c.set.Opts.Log.LogAttrs(ctx, slog.LevelInfo, "lock node knows what the others hold", c.nodeAttr(f.Node), slog.Int("names", names), slog.Duration("took", (ended-began).Round(time.Millisecond)))
 		c.set.RequestProbe()
 	}
 }

@@ -10,55 +10,43 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends"
+	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/backends/loglimit"
 )
 
-// TestDue_WaitsByItsOwnClock: a node whose clock was set forward says too early that nobody counts its old votes any more.
-func TestDue_WaitsByItsOwnClock(t *testing.T) {
-	now := time.Hour
+// TestTry_AgainAfterItsEnd: copies for one loss are a second apart, however long they take, and those for others do not wait.
+func TestTry_AgainAfterItsEnd(t *testing.T) {
 	node, err := backends.Parse("127.0.0.1:1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := voters.New(voters.Options{Nodes: []*backends.Server{node}, Now: func() time.Duration { return now }})
+	now := time.Hour
+	takesAMinute := locks.RandSource{NewText: func() string {
+		now += time.Minute
+		return "id"
+	}}
+	set, err := voters.New(voters.Options{Nodes: []*backends.Server{node}, Now: func() time.Duration { return now }, Random: takesAMinute, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &copier{set: set, begin: map[loss]time.Duration{}}
-	due := func(f ...voters.Forgotten) (int, time.Duration) {
-		next, wait := c.due(f)
-		if next == nil {
-			return -1, wait
+	t.Cleanup(func() { _ = set.Close(0) })
+	c := newCopier(set)
+	due := func(what string, gen string, wait time.Duration, forgotten ...voters.Forgotten) *voters.Forgotten {
+		next, in := c.due(forgotten)
+		if next == nil && gen != "" || next != nil && (next.Gen != gen || in != wait) {
+			t.Errorf("%s: %+v in %v, want %q in %v", what, next, in, gen, wait)
 		}
-		return next.Node, wait
+		return next
 	}
-	at := func(node int, gen string, may bool, in time.Duration) voters.Forgotten {
-		return voters.Forgotten{Node: node, Gen: gen, MayCopy: may, CopyAt: in}
-	}
-	for _, step := range []struct {
-		what      string
-		after     time.Duration
-		forgotten []voters.Forgotten
-		node      int
-		wait      time.Duration
-	}{
-		{"nothing is to be done", 0, nil, -1, 0},
-		{"just seen, and it says at once", 0, []voters.Forgotten{at(0, "a", true, 0)}, 0, copyDelay},
-		{"a second later", time.Second, []voters.Forgotten{at(0, "a", true, 0)}, 0, copyDelay - time.Second},
-		{"another may not yet", 0, []voters.Forgotten{at(0, "a", true, 0), at(1, "b", false, 0)}, 0, copyDelay - time.Second},
-		{"it may, and was seen all the while", copyDelay, []voters.Forgotten{at(1, "b", true, 0)}, 1, 0},
-		{"it has forgotten again", 0, []voters.Forgotten{at(1, "c", true, 0)}, 1, copyDelay},
-		{"its own clock is behind", copyDelay, []voters.Forgotten{at(1, "c", true, time.Minute)}, 1, time.Minute},
-	} {
-		now += step.after
-		for i := range step.forgotten {
-			step.forgotten[i].CopyAt += now
-		}
-		if node, wait := due(step.forgotten...); node != step.node || wait != step.wait {
-			t.Errorf("%s: node %d in %v, want node %d in %v", step.what, node, wait, step.node, step.wait)
-		}
-	}
+	first, other := voters.Forgotten{Gen: "a", MayCopy: true, CopyAt: now}, voters.Forgotten{Gen: "b", MayCopy: true, CopyAt: now + time.Hour}
+	due("nothing is to be done", "", 0)
+	due("it may not", "", 0, voters.Forgotten{Gen: "a", CopyAt: now})
+	c.try(t.Context(), *due("it may at once", "a", 0, other, first))
+	due("after a copy", "a", retryDelay, other, first)
+	due("it has forgotten again", "c", 0, first, voters.Forgotten{Gen: "c", MayCopy: true, CopyAt: now})
+	now += retryDelay
+	due("a second later", "a", 0, first, other)
 }
 
 // TestLogFailed_OnceAMinute: copies for a node that fail every second are a line at once and one a minute.

@@ -508,6 +508,7 @@ func TestCopyScript_Steps(t *testing.T) {
 	floor := strconv.FormatInt(c.fence(1000), 10)
 	c.step("commit", "1 "+floor, "commit", "loss", "a", "1", "0", floor)
 	c.step("commit again", "1 "+floor, "commit", "loss", "a", "1", "0", floor)
+	c.step("begin where it votes", "0 0", "begin", "loss", "b")
 	c.step("install after it", "1 "+floor, "install", "loss", "a", "2", "0", "0", "0:late", "walice", "60000", "1", "x")
 	if d := inDoubt(t, c.n); d != "kept" {
 		t.Errorf("the node is in doubt about %q", d)

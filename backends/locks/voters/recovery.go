@@ -39,12 +39,17 @@ type recovery struct {
 	forgotChanged chan struct{} // holds one when forgot may have changed
 }
 
+// A node says when a copy may begin, by its own clock. That may have been set forward, so a proxy also waits for as long from
+// when it saw the loss. Clocks agree on a second within one percent: twice that for two of them.
+const copyDelay = RoundLimit + RoundLimit/50 + 10*time.Millisecond
+
 // A Forgotten is a node in quarantine.
 type Forgotten struct {
 	Node    int           // index in Members
 	Gen     string        // names the loss of its memory
 	MayCopy bool          // a copy may end the quarantine: see package copying
-	CopyAt  time.Duration // when that may begin by the node's word, on Set.Clock
+	CopyAt  time.Duration // when that may begin, on Set.Clock
+	seen    time.Duration // since when every probe has shown this loss, on Set.Clock
 }
 
 // Forgotten are the nodes in quarantine, by the last probe. A value on changed says that there may be others now; one caller gets it.
@@ -62,14 +67,20 @@ func (s *Set) mayCopy(v *vote.Vote) bool { return v.CopyIn >= 0 && s.hasOthers()
 
 // noteForgottenLocked notes by the votes of a probe which nodes are in quarantine. The caller holds recovery.mu.
 func (s *Set) noteForgottenLocked(votes []vote.Vote) {
-	before, now := len(s.recovery.forgot), s.Clock()
+	before, now := s.recovery.forgot, s.Clock()
 	s.recovery.forgot = nil
 	for i := range votes {
-		if v := &votes[i]; v.Code == vote.Quarantined && v.Gen != "" {
-			s.recovery.forgot = append(s.recovery.forgot, Forgotten{i, v.Gen, s.mayCopy(v), now + vote.Millis(v.CopyIn)})
+		v := &votes[i]
+		if v.Code != vote.Quarantined || v.Gen == "" {
+			continue
 		}
+		seen := now
+		if at := slices.IndexFunc(before, func(f Forgotten) bool { return f.Node == i && f.Gen == v.Gen }); at >= 0 {
+			seen = before[at].seen
+		}
+		s.recovery.forgot = append(s.recovery.forgot, Forgotten{i, v.Gen, s.mayCopy(v), max(now+vote.Millis(v.CopyIn), seen+copyDelay), seen})
 	}
-	if before+len(s.recovery.forgot) > 0 {
+	if len(before)+len(s.recovery.forgot) > 0 {
 		select {
 		case s.recovery.forgotChanged <- struct{}{}:
 		default:

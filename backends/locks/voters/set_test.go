@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"strings"
@@ -166,6 +167,48 @@ func TestStatus_OfForgetfulNodes(t *testing.T) {
 		}
 		if st := s.Status(0, &tt.v); st.State != tt.state || st.Copies != tt.copies || st.Doubt != tt.doubt {
 			t.Errorf("%s: %+v", tt.name, st)
+		}
+	}
+}
+
+// TestForgotten_WaitsByItsOwnClock: a node whose clock was set forward says too early that nobody counts its old votes any more.
+func TestForgotten_WaitsByItsOwnClock(t *testing.T) {
+	now := time.Hour
+	s, err := New(Options{Nodes: servers(t, ":1", ":2", ":3"), Now: func() time.Duration { return now }, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close(0) })
+	says := func(gen string, copyIn time.Duration) vote.Vote {
+		return vote.Vote{Code: vote.Quarantined, Gen: gen, CopyIn: copyIn.Milliseconds()}
+	}
+	for _, step := range []struct {
+		what  string
+		after time.Duration
+		votes [3]vote.Vote
+		want  string // the nodes that have forgotten, and in how long a copy may begin
+	}{
+		{"all vote", 0, [3]vote.Vote{{Kind: vote.Yes}, {Kind: vote.Yes}, {Kind: vote.Yes}}, ""},
+		{"just seen, and it says at once", 0, [3]vote.Vote{says("a", 0)}, "0 a 3.07s, "},
+		{"a second later", time.Second, [3]vote.Vote{says("a", 0)}, "0 a 2.07s, "},
+		{"another has as well", 0, [3]vote.Vote{says("a", 0), says("a", 0)}, "0 a 2.07s, 1 a 3.07s, "},
+		{"it was seen all the while", 3 * time.Second, [3]vote.Vote{1: says("a", 0)}, "1 a 70ms, "},
+		{"it has forgotten again", 0, [3]vote.Vote{1: says("b", 0)}, "1 b 3.07s, "},
+		{"its own clock is behind", time.Minute, [3]vote.Vote{1: says("b", time.Minute)}, "1 b 1m0s, "},
+		{"it was away", 0, [3]vote.Vote{}, ""},
+		{"and is seen again", 0, [3]vote.Vote{1: says("b", 0)}, "1 b 3.07s, "},
+	} {
+		now += step.after
+		s.recovery.mu.Lock()
+		s.noteForgottenLocked(step.votes[:])
+		s.recovery.mu.Unlock()
+		got := ""
+		forgotten, _ := s.Forgotten()
+		for _, f := range forgotten {
+			got += fmt.Sprintf("%d %s %v, ", f.Node, f.Gen, f.CopyAt-now)
+		}
+		if got != step.want {
+			t.Errorf("%s: %q, want %q", step.what, got, step.want)
 		}
 	}
 }
