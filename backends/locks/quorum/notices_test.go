@@ -57,7 +57,7 @@ func TestPost(t *testing.T) {
 func TestPost_Unused(t *testing.T) {
 	t.Parallel()
 	node := redistest.Start(t)
-	s := serve(t, testOptions{Nodes: nodesAt(t, node.Addr()), OnDemand: true})
+	s := serve(t, testOptions{Nodes: nodesAt(t, node.Addr()), OnDemand: true, NodeTimeout: patient})
 	r := locks.PostRequest{Notice: locks.Notice{ID: "one", Text: "a"}, Keep: time.Minute, Unused: true}
 	c := redistest.Open(t, node.Addr())
 	if all, err := s.Post(t.Context(), r); !errors.Is(err, locks.ErrUnused) || len(all) > 0 || c.Do(t, "DBSIZE").Int() != 0 {
