@@ -438,10 +438,13 @@ func (h *simHistory) hasEnded(b *simBelief) bool {
 }
 
 // running reports whether the owner may believe that it has the lock, by what it was told.
-func (h *simHistory) running(b *simBelief) bool {
+func (h *simHistory) running(b *simBelief) bool { return h.runningFor(b, 0) }
+
+// runningFor reports whether the owner may believe so for some time more.
+func (h *simHistory) runningFor(b *simBelief, d time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return !b.over && time.Now().Before(b.until())
+	return !b.over && time.Now().Add(d).Before(b.until())
 }
 
 // promised reports whether the validity that the owner was told of has not ended, whether or not it has the lock still.
