@@ -15,13 +15,19 @@ import (
 
 // A ground is where locks are measured: masters, a data Redis, a proxy.
 type ground struct {
-	data  *redistest.Server
-	nodes []*redistest.Server
-	proxy *redistest.Proxy
+	data    *redistest.Server
+	nodes   []*redistest.Server
+	between []*distance // of the proxy to each of the nodes, if there is any
+	proxy   *redistest.Proxy
 }
 
 // openGround starts one; args are the proxy's.
-func openGround(nodes int, args ...string) (g *ground, err error) {
+func openGround(nodes int, args ...string) (*ground, error) {
+	return openDistantGround(nodes, 0, args...)
+}
+
+// openDistantGround starts one whose lock nodes answer the proxy later by a round trip, if that is not 0.
+func openDistantGround(nodes int, roundTrip time.Duration, args ...string) (g *ground, err error) {
 	g = &ground{}
 	defer func() {
 		if err != nil {
@@ -34,13 +40,29 @@ func openGround(nodes int, args ...string) (g *ground, err error) {
 	if g.nodes, err = redistest.LaunchNodes(nodes); err != nil {
 		return g, err
 	}
-	g.proxy, err = redistest.LaunchProxy(g.data, g.nodes, append([]string{"--log-level", "error"}, args...)...)
+	args = append([]string{"--log-level", "error"}, args...)
+	if roundTrip == 0 {
+		g.proxy, err = redistest.LaunchProxy(g.data, g.nodes, args...)
+		return g, err
+	}
+	for _, n := range g.nodes {
+		d, err := openDistance(n, roundTrip)
+		if err != nil {
+			return g, err
+		}
+		g.between = append(g.between, d)
+		args = append(args, "--lock-node", "redis://"+d.Addr().String())
+	}
+	g.proxy, err = redistest.LaunchProxy(g.data, nil, args...)
 	return g, err
 }
 
 func (g *ground) close() {
 	if g.proxy != nil {
 		g.proxy.Kill()
+	}
+	for _, d := range g.between {
+		_ = d.Close()
 	}
 	for _, s := range append(g.nodes, g.data) {
 		if s != nil {
