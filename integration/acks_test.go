@@ -37,7 +37,7 @@ func TestReplicaAcks(t *testing.T) {
 	if v := c.Do(t, "LOCK", "job", "30s", "OWNER", "you"); !v.Null { // a refusal needs nobody's word
 		t.Errorf("LOCK of what is held: %v", v)
 	}
-	eventually(t, 5*time.Second, "what did not count is undone", func() bool { return lockRecords(t, master) == 1 })
+	eventually(t, 9*time.Second, "what did not count is undone", func() bool { return lockRecords(t, master) == 1 })
 	replica.Resume()
 	eventually(t, 10*time.Second, "LOCK works again", func() bool {
 		return len(c.Do(t, "LOCK", "other", "30s", "OWNER", "me").Elems) == 4

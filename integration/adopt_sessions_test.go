@@ -84,7 +84,7 @@ func TestAdopt_InEveryState(t *testing.T) {
 		c := redistest.Open(t, p.Addr())
 		wantGrant(t, other.Do(t, "LOCK", "native", "60s", "OWNER", "other"))
 		c.Send(t, lines("LOCK native 60s WAIT 30s", "SET lock:behind me NX PX 60000", "PING"))
-		eventually(t, 5*time.Second, "the LOCK waits", func() bool {
+		eventually(t, 9*time.Second, "the LOCK waits", func() bool {
 			return strings.Contains(other.Do(t, "LOCKCTL", "INFO", "native").String(), `"waiters" :1`)
 		})
 		wantReplies(t, other, [2]string{"GET lock:behind", "$-1"}, [2]string{"UNLOCK native other", ":1"})
@@ -123,7 +123,7 @@ func TestAdopt_LeavesBeforeReply(t *testing.T) {
 		c.Send(t, lines("SET lock:left me NX PX 60000"))
 		c.Close()
 		slow.Read(t)
-		eventually(t, 5*time.Second, "it is free", func() bool {
+		eventually(t, 9*time.Second, "it is free", func() bool {
 			return stays.Do(t, "SET", "lock:left", "you", "NX", "PX", "60000").String() == "+OK"
 		})
 		wantReplies(t, stays, [2]string{"DEL lock:left", ":1"})

@@ -171,7 +171,7 @@ func TestAdopt_TransactionLeft(t *testing.T) {
 	c.Send(t, lines("EXEC"))
 	c.Close()
 	slow.Read(t)
-	eventually(t, 5*time.Second, "it is free", func() bool {
+	eventually(t, 9*time.Second, "it is free", func() bool {
 		return stays.Do(t, "SET", "lock:left", "you", "NX", "PX", "60000").String() == "+OK"
 	})
 }

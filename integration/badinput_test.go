@@ -207,5 +207,5 @@ func TestBadInput_RandomBytes(t *testing.T) {
 		}
 	}
 	// UNLOCK is answered by a quorum, the last node may come after.
-	eventually(t, 2*time.Second, "no lock record is left", func() bool { return r.lockKeys(t) == 0 })
+	eventually(t, 9*time.Second, "no lock record is left", func() bool { return r.lockKeys(t) == 0 })
 }

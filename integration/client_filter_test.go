@@ -112,7 +112,7 @@ func startClientSets(t *testing.T) (w *twin, plain, via *clientSet) {
 	w.both(t, "ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all")
 	plain, via = connectAll(t, w.plain.Addr()), connectAll(t, w.via)
 	for _, c := range []*clientSet{plain, via} {
-		eventually(t, 5*time.Second, "all are there", func() bool {
+		eventually(t, 9*time.Second, "all are there", func() bool {
 			v := c.clients["asks"].Do(t, "CLIENT", "LIST")
 			return sorted(c.names(t, v)) == strings.Join(names(), ", ") && strings.Contains(v.Text, "cmd=blpop")
 		})

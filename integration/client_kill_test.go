@@ -37,7 +37,7 @@ func TestClientKill(t *testing.T) {
 			if victim.Send(t, lines(tt.before...)); tt.before != nil && !strings.HasPrefix(tt.before[0], "BLPOP") {
 				victim.Read(t)
 			}
-			eventually(t, 5*time.Second, "there are these two", func() bool {
+			eventually(t, 9*time.Second, "there are these two", func() bool {
 				rows, _ := clientRows(t, killer.Do(t, "CLIENT", "LIST"))
 				return len(rows) == 2 && (tt.before == nil || rows[1]["cmd"] != "client|id")
 			})
@@ -129,7 +129,7 @@ func TestClientKill_Many(t *testing.T) {
 		victims[i] = redistest.Open(t, r.addr())
 		victims[i].Do(t, [][]string{{"PING"}, {"SUBSCRIBE", "c"}, {"WATCH", "k"}}[i%3]...)
 	}
-	eventually(t, 5*time.Second, "only these clients are there", func() bool {
+	eventually(t, 9*time.Second, "only these clients are there", func() bool {
 		rows, _ := clientRows(t, killer.Do(t, "CLIENT", "LIST"))
 		return len(rows) == 31
 	})
@@ -155,7 +155,7 @@ func TestClientKill_BlockedClient(t *testing.T) {
 		c := redistest.Open(t, w.via)
 		id := clientID(t, c)
 		c.Send(t, lines("BLPOP q 0"))
-		eventually(t, 5*time.Second, "it is blocked", func() bool { return blocked(t, w.behind) == 1 })
+		eventually(t, 9*time.Second, "it is blocked", func() bool { return blocked(t, w.behind) == 1 })
 		killer.Do(t, "CLIENT", "KILL", "ID", id)
 		killer.Do(t, "RPUSH", "q", "x")
 		if v := killer.Do(t, "LPOP", "q"); v.Text != "x" {
@@ -173,7 +173,7 @@ func TestClientUnblock(t *testing.T) {
 		{"", "*-1"}, {"TIMEOUT", "*-1"}, {"error", "-UNBLOCKED client unblocked via CLIENT UNBLOCK"},
 	} {
 		b.Send(t, lines("BLPOP q 0"))
-		eventually(t, 5*time.Second, "it is blocked", func() bool { return blocked(t, w.behind) == 1 })
+		eventually(t, 9*time.Second, "it is blocked", func() bool { return blocked(t, w.behind) == 1 })
 		if v := a.Do(t, strings.Fields("CLIENT UNBLOCK "+id+" "+tt.how)...); v.Int() != 1 {
 			t.Errorf("CLIENT UNBLOCK %s: %v", tt.how, v)
 		}

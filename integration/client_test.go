@@ -197,7 +197,7 @@ func TestClientListShowsTheProxysClients(t *testing.T) {
 			id := clientID(t, c)
 			c.Send(t, lines(tt.commands...))
 			tt.want["addr"], tt.want["laddr"] = c.LocalAddr().String(), r.addr()
-			eventually(t, 5*time.Second, fmt.Sprintf("a row with %v", tt.want), func() bool {
+			eventually(t, 9*time.Second, fmt.Sprintf("a row with %v", tt.want), func() bool {
 				row := rowOf(t, watcher, id)
 				for key, value := range tt.want {
 					if row[key] != value {
@@ -207,7 +207,7 @@ func TestClientListShowsTheProxysClients(t *testing.T) {
 				return true
 			})
 			c.Close()
-			eventually(t, 5*time.Second, "the row goes with the client", func() bool { return rowOf(t, watcher, id) == nil })
+			eventually(t, 9*time.Second, "the row goes with the client", func() bool { return rowOf(t, watcher, id) == nil })
 		})
 	}
 	if v := watcher.Do(t, "CLIENT", "LIST"); strings.Contains(v.Text, "elsewhere") {
@@ -285,7 +285,7 @@ func TestClientIDBehindALargeCommand(t *testing.T) {
 	c.Do(t, "MULTI")
 	set := redistest.Command("SET", "k", strings.Repeat("v", 1<<20))
 	c.Send(t, set[:len(set)/2])
-	eventually(t, 5*time.Second, "half of it has been sent ahead", func() bool {
+	eventually(t, 9*time.Second, "half of it has been sent ahead", func() bool {
 		return rowOf(t, redistest.Open(t, r.addr()), id)["cmd"] == "set"
 	})
 	c.Send(t, set[len(set)/2:])
@@ -378,7 +378,7 @@ func TestClientCommandsOnACluster(t *testing.T) {
 				command = fmt.Sprintf(command, 10*i+key)
 			}
 			b.Send(t, lines(command))
-			eventually(t, 5*time.Second, fmt.Sprintf("%s: a row with %v", tt.name, tt.want), func() bool {
+			eventually(t, 9*time.Second, fmt.Sprintf("%s: a row with %v", tt.name, tt.want), func() bool {
 				row := rowOf(t, a, id)
 				for k, v := range tt.want {
 					if row[k] != v {
@@ -388,7 +388,7 @@ func TestClientCommandsOnACluster(t *testing.T) {
 				return true
 			})
 			if !tt.killed {
-				eventually(t, 5*time.Second, "it is unblocked", func() bool { return a.Do(t, "CLIENT", "UNBLOCK", id, "ERROR").Int() == 1 })
+				eventually(t, 9*time.Second, "it is unblocked", func() bool { return a.Do(t, "CLIENT", "UNBLOCK", id, "ERROR").Int() == 1 })
 				if v := b.Read(t); !strings.HasPrefix(v.Text, "UNBLOCKED") {
 					t.Errorf("unblocked: %v", v)
 				}
@@ -446,7 +446,7 @@ func TestSubscriber_BlockingCommand(t *testing.T) {
 	c.Do(t, "SUBSCRIBE", "c")
 	c.Send(t, lines("BLPOP q 0", "CLIENT ID", "UNLOCK job me", "BLPOP q 0", "RESET", "CLIENT ID"))
 	for range 2 {
-		eventually(t, 5*time.Second, "it is blocked", func() bool { return blocked(t, w.behind) == 1 })
+		eventually(t, 9*time.Second, "it is blocked", func() bool { return blocked(t, w.behind) == 1 })
 		time.Sleep(6 * time.Second) // longer than anything that is done in haste
 		other.Do(t, "RPUSH", "q", "x")
 	}

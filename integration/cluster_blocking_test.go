@@ -19,7 +19,7 @@ func blockedIn(t *testing.T, c *redistest.Cluster) (n int) {
 
 func awaitBlocked(t *testing.T, c *redistest.Cluster, n int) {
 	t.Helper()
-	eventually(t, 5*time.Second, fmt.Sprint(n, " clients are blocked"), func() bool { return blockedIn(t, c) == n })
+	eventually(t, 9*time.Second, fmt.Sprint(n, " clients are blocked"), func() bool { return blockedIn(t, c) == n })
 }
 
 // TestClusterBlocking: a client waits where its keys are, and no longer than it is there.
@@ -103,7 +103,7 @@ func TestClusterBlocking(t *testing.T) {
 				to = cluster.Nodes[1]
 			}
 			cluster.MoveSlot(t, slot, to)
-			eventually(t, 5*time.Second, "they wait at the new node", func() bool { return blocked(t, to) == 3 })
+			eventually(t, 9*time.Second, "they wait at the new node", func() bool { return blocked(t, to) == 3 })
 		}
 		leaving.Close()
 		awaitBlocked(t, cluster, 2)

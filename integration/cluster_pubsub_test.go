@@ -183,7 +183,7 @@ func testClusterShardChannelMoves(t *testing.T, cluster *redistest.Cluster, p *r
 			awaitMessages(t, other, name, all...)
 		}
 		late.Close()
-		eventually(t, 5*time.Second, "nobody is left", func() bool { return other.Do(t, "SPUBLISH", "{s}c", "x").String() == ":0" })
+		eventually(t, 9*time.Second, "nobody is left", func() bool { return other.Do(t, "SPUBLISH", "{s}c", "x").String() == ":0" })
 	}
 	for _, c := range []*redistest.Conn{two, three} {
 		for i, name := range []string{"{s}a", "elsewhere", "{s}b"} {
@@ -202,7 +202,7 @@ func testClusterShardChannelMoves(t *testing.T, cluster *redistest.Cluster, p *r
 func awaitMessages(t *testing.T, from *redistest.Conn, channel string, all ...*redistest.Conn) {
 	t.Helper()
 	n := 0
-	eventually(t, 5*time.Second, channel+" is heard by all", func() bool {
+	eventually(t, 9*time.Second, channel+" is heard by all", func() bool {
 		n++
 		return from.Do(t, "SPUBLISH", channel, fmt.Sprint(n)).Int() == int64(len(all))
 	})

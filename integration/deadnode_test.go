@@ -89,7 +89,7 @@ func TestLateNode_GetsTheHold(t *testing.T) {
 	pairs(t, c, 1)
 	has := func(s *redistest.Server, what string) {
 		t.Helper()
-		eventually(t, 5*time.Second, what, func() bool { return s.Do(t, "EXISTS", "lockproxy:lock:0:job").Int() == 1 })
+		eventually(t, 9*time.Second, what, func() bool { return s.Do(t, "EXISTS", "lockproxy:lock:0:job").Int() == 1 })
 	}
 	r.nodes[2].Pause()
 	if v := c.Do(t, "LOCK", "job", "30s", "OWNER", "me"); len(v.Elems) != 4 {

@@ -34,7 +34,7 @@ var nodeFaults = []struct {
 		}
 		s.Do(t, "CONFIG", "SET", "save", "3600 1")
 		s.Do(t, "BGSAVE")
-		eventually(t, 5*time.Second, "the save has failed", func() bool {
+		eventually(t, 9*time.Second, "the save has failed", func() bool {
 			return strings.Contains(s.Do(t, "INFO", "persistence").Text, "rdb_last_bgsave_status:err")
 		})
 	}},
@@ -142,7 +142,7 @@ func TestLockNodes_MinorityKilled(t *testing.T) {
 		last = f
 		mustUnlock(t, c, "job")
 	}
-	if took := time.Since(start); took > rounds*400*time.Millisecond {
+	if took := time.Since(start); took > rounds*time.Second {
 		t.Errorf("%d cycles took %v: the dead nodes are waited for", rounds, took)
 	}
 }
@@ -169,7 +169,7 @@ func TestLockNodes_MinorityHangs(t *testing.T) {
 		last = f
 		mustUnlock(t, c, "job")
 	}
-	if took := time.Since(start); took > rounds*400*time.Millisecond {
+	if took := time.Since(start); took > rounds*time.Second {
 		t.Errorf("%d cycles took %v: the hanging nodes are waited for", rounds, took)
 	}
 }
@@ -195,7 +195,7 @@ func TestLockNodes_MajorityKilled(t *testing.T) {
 				t.Errorf("%s: %s is not named in %v", command, s.Addr(), v)
 			}
 		}
-		if took := time.Since(start); took > 5*time.Second {
+		if took := time.Since(start); took > 15*time.Second {
 			t.Errorf("%s took %v", command, took)
 		}
 	}
@@ -203,7 +203,7 @@ func TestLockNodes_MajorityKilled(t *testing.T) {
 		t.Errorf("ordinary commands go on: %v", v)
 	}
 	r.nodes = r.nodes[3:]
-	eventually(t, 2*time.Second, "what the minority granted is undone", func() bool { return r.lockKeys(t) == 2 }) // "held", on both
+	eventually(t, 9*time.Second, "what the minority granted is undone", func() bool { return r.lockKeys(t) == 2 }) // "held", on both
 }
 
 // A majority that lost its memory does not vote for max-ttl, is named as the reason,
@@ -274,7 +274,7 @@ func TestLockNodesDownAtStart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, 5*time.Second, "LOCK is granted once the nodes are up", func() bool {
+	eventually(t, 9*time.Second, "LOCK is granted once the nodes are up", func() bool {
 		return len(c.Do(t, "LOCK", "job", "10s", "OWNER", "me").Elems) == 4
 	})
 }
@@ -284,7 +284,7 @@ func TestProxyRestarts(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 5, 1)
 	fence := mustLock(t, redistest.Open(t, r.addr()), "job")
-	eventually(t, 5*time.Second, "every node has the grant", func() bool { return r.lockKeys(t) == 5 }) // a majority that answers need not include the three that stay
+	eventually(t, 9*time.Second, "every node has the grant", func() bool { return r.lockKeys(t) == 5 }) // a majority that answers need not include the three that stay
 	r.proxies[0].Kill()
 	for _, s := range r.nodes[:2] {
 		s.Kill() // known nodes that are down when a proxy starts
@@ -293,7 +293,7 @@ func TestProxyRestarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := redistest.Open(t, r.addr())
-	eventually(t, 5*time.Second, "the name is still held", func() bool {
+	eventually(t, 9*time.Second, "the name is still held", func() bool {
 		return c.Do(t, "LOCK", "job", "10s", "OWNER", "you").Raw == "*-1\r\n"
 	})
 	if v := c.Do(t, "RENEW", "job", "10s", "me", "FENCE", fmt.Sprint(fence)); v.Kind != ':' {
@@ -319,13 +319,13 @@ func TestVanishedClient(t *testing.T) {
 		}
 		c := redistest.Open(t, r.addr())
 		c.Send(t, lines("LOCK job 60s OWNER gone"))
-		eventually(t, 2*time.Second, "the minority has granted", func() bool { return (&rig{nodes: r.nodes[3:]}).lockKeys(t) == 2 })
+		eventually(t, 9*time.Second, "the minority has granted", func() bool { return (&rig{nodes: r.nodes[3:]}).lockKeys(t) == 2 })
 		c.Close()
-		eventually(t, 5*time.Second, "the minority has undone", func() bool { return (&rig{nodes: r.nodes[3:]}).lockKeys(t) == 0 })
+		eventually(t, 9*time.Second, "the minority has undone", func() bool { return (&rig{nodes: r.nodes[3:]}).lockKeys(t) == 0 })
 		for _, s := range r.nodes[:3] {
 			s.Resume()
 		}
-		eventually(t, 2*time.Second, "all have undone", func() bool { return r.lockKeys(t) == 0 })
+		eventually(t, 9*time.Second, "all have undone", func() bool { return r.lockKeys(t) == 0 })
 		if v := other.Do(t, "LOCK", "job", "10s", "OWNER", "me"); len(v.Elems) != 4 {
 			t.Errorf("round %d: LOCK afterwards: %v", round, v)
 		}
@@ -349,14 +349,14 @@ func TestLockNodes_MajorityHangs(t *testing.T) {
 	if !strings.HasPrefix(v.Raw, "-NOQUORUM 2 of 5 answered, 3 needed: ") || !strings.Contains(v.Text, "timeout") {
 		t.Errorf("LOCK: %v", v)
 	}
-	if took := time.Since(start); took > 5*time.Second {
+	if took := time.Since(start); took > 15*time.Second {
 		t.Errorf("NOQUORUM took %v", took)
 	}
 	for _, s := range r.nodes[:3] {
 		s.Resume()
 	}
-	eventually(t, 3*time.Second, "nothing is left on any node", func() bool { return r.lockKeys(t) == 0 })
-	eventually(t, 3*time.Second, "another gets it", func() bool { return len(c.Do(t, "LOCK", "job", "10s", "OWNER", "you").Elems) == 4 })
+	eventually(t, 9*time.Second, "nothing is left on any node", func() bool { return r.lockKeys(t) == 0 })
+	eventually(t, 9*time.Second, "another gets it", func() bool { return len(c.Do(t, "LOCK", "job", "10s", "OWNER", "you").Elems) == 4 })
 }
 
 // TestLockNodes_SameServerTwice: two URLs of one server are refused at start.

@@ -114,7 +114,7 @@ func TestLockNodesOfEveryKind(t *testing.T) {
 	records := func(want int) {
 		t.Helper()
 		for kind, n := range nodes {
-			eventually(t, 5*time.Second, kind+" has the record, or has not", func() bool {
+			eventually(t, 9*time.Second, kind+" has the record, or has not", func() bool {
 				return len(n.server().Do(t, "KEYS", "lockproxy:lock:*").Elems) == want
 			})
 		}
@@ -127,7 +127,7 @@ func TestLockNodesOfEveryKind(t *testing.T) {
 		t.Errorf("RENEW: %v", v)
 	}
 	for kind, n := range nodes {
-		eventually(t, 5*time.Second, kind+" has the longer lease", func() bool {
+		eventually(t, 9*time.Second, kind+" has the longer lease", func() bool {
 			return n.server().Do(t, "PTTL", "lockproxy:lock:0:job").Int() > 20000
 		})
 	}
@@ -169,7 +169,7 @@ func TestLockNode_Failover(t *testing.T) {
 			}
 			awaitNodeState(t, c, now.Addr(), "quarantine") // and renews what it has meanwhile
 			awaitNodeState(t, c, now.Addr(), "voting")
-			eventually(t, 5*time.Second, "the new master has the lock", func() bool {
+			eventually(t, 9*time.Second, "the new master has the lock", func() bool {
 				return len(now.Do(t, "KEYS", "lockproxy:lock:0:job").Elems) == 1
 			})
 			if err := old.back(master); err != nil {
@@ -215,7 +215,7 @@ func TestLockNode_FailoverOfTheOnlyOne(t *testing.T) {
 	watched.AwaitSync(t) // else the failover forgets it, as it may
 	master := watched.Master(t)
 	for _, s := range watched.Replicas(t) {
-		eventually(t, 5*time.Second, "the replicas have the lock", func() bool {
+		eventually(t, 9*time.Second, "the replicas have the lock", func() bool {
 			return len(s.Do(t, "KEYS", "lockproxy:lock:0:job").Elems) == 1
 		})
 	}

@@ -42,7 +42,7 @@ func TestModuleCommands(t *testing.T) {
 	if err := data.Restart("--loadmodule", path); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 5*time.Second, "the proxy reaches the upstream again", func() bool {
+	eventually(t, 9*time.Second, "the proxy reaches the upstream again", func() bool {
 		return redistest.Open(t, r.addr()).Do(t, "PING").Text == "PONG"
 	})
 	checkModule(t, r)
@@ -58,10 +58,10 @@ func checkModule(t *testing.T, r *rig) {
 		if v := c.Read(t); v.Text != "PONG" {
 			t.Fatalf("PING: %v", v)
 		}
-		eventually(t, 5*time.Second, "the client is blocked upstream", func() bool { return blocked(t, r.data) == i+1 })
+		eventually(t, 9*time.Second, "the client is blocked upstream", func() bool { return blocked(t, r.data) == i+1 })
 	}
 	leaver.Close()
-	eventually(t, 5*time.Second, "the upstream notices who left", func() bool { return blocked(t, r.data) == 2 })
+	eventually(t, 9*time.Second, "the upstream notices who left", func() bool { return blocked(t, r.data) == 2 })
 	other := redistest.Open(t, r.addr())
 	if v := other.Do(t, "TESTMODULE.PAIRS", "a", "1", "b", "2"); v.Int() != 2 {
 		t.Errorf("beside clients that wait: %v", v)
@@ -112,7 +112,7 @@ func TestModuleCommandsOfACluster(t *testing.T) {
 		}
 	}
 	waiter.Send(t, redistest.Command("TESTMODULE.WAIT"))
-	eventually(t, 5*time.Second, "the client is blocked upstream", func() bool {
+	eventually(t, 9*time.Second, "the client is blocked upstream", func() bool {
 		return blocked(t, c.Nodes[0])+blocked(t, c.Nodes[1])+blocked(t, c.Nodes[2]) == 1
 	})
 	if v := client.Do(t, "TESTMODULE.WAKE"); v.Int() != 1 {

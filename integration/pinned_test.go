@@ -40,7 +40,7 @@ func TestBlocking_WakesUp(t *testing.T) {
 	} {
 		waiting, other := redistest.Open(t, w.via), redistest.Open(t, w.via)
 		waiting.Send(t, lines(tt.wait, "ECHO behind"))
-		eventually(t, 5*time.Second, tt.wait+" is blocked upstream", func() bool { return blocked(t, w.behind) == 1 })
+		eventually(t, 9*time.Second, tt.wait+" is blocked upstream", func() bool { return blocked(t, w.behind) == 1 })
 		if v := other.Do(t, strings.Fields(tt.wake)...); v.IsError() {
 			t.Fatalf("%s: %v", tt.wake, v)
 		}
@@ -62,7 +62,7 @@ func TestBlocking_DoesNotDelayOthers(t *testing.T) {
 	for range waiting {
 		redistest.Open(t, w.via).Send(t, lines("BLPOP q 0"))
 	}
-	eventually(t, 5*time.Second, "all are blocked upstream", func() bool { return blocked(t, w.behind) == waiting })
+	eventually(t, 9*time.Second, "all are blocked upstream", func() bool { return blocked(t, w.behind) == waiting })
 	start := time.Now()
 	redistest.Open(t, w.via).Do(t, "SET", "a", "1")
 	if took := time.Since(start); took > 10*time.Second {
@@ -78,9 +78,9 @@ func TestBlocking_EndsWithItsClient(t *testing.T) {
 	for _, command := range []string{"BLPOP q 0", "BLMOVE q r LEFT LEFT 0", "BRPOP x q 100", "BLMPOP 0 1 q LEFT", "XREAD BLOCK 0 STREAMS s $"} {
 		c := redistest.Open(t, w.via)
 		c.Send(t, lines("SET a 1", command))
-		eventually(t, 5*time.Second, command+" is blocked upstream", func() bool { return blocked(t, w.behind) == 1 })
+		eventually(t, 9*time.Second, command+" is blocked upstream", func() bool { return blocked(t, w.behind) == 1 })
 		c.Close()
-		eventually(t, 2*time.Second, command+" is gone upstream", func() bool { return blocked(t, w.behind) == 0 })
+		eventually(t, 9*time.Second, command+" is gone upstream", func() bool { return blocked(t, w.behind) == 0 })
 	}
 	if v := w.behind.Do(t, "RPUSH", "q", "x"); v.Int() != 1 {
 		t.Fatalf("RPUSH: %v", v)
@@ -172,7 +172,7 @@ func TestSubscribersReceive(t *testing.T) {
 			}
 			sub.Do(t, "SUBSCRIBE", "c")
 			sub.Close()
-			eventually(t, 2*time.Second, "the subscription ends with its client", func() bool {
+			eventually(t, 9*time.Second, "the subscription ends with its client", func() bool {
 				return other.Do(t, "PUBSUB", "NUMSUB", "c").String() == `*[$"c" :0]`
 			})
 		})

@@ -107,9 +107,9 @@ func TestProtocolFault_BehindABlockingCommand(t *testing.T) {
 	}
 	c := redistest.Open(t, w.via)
 	c.Send(t, lines("BLPOP list 0")+fault)
-	eventually(t, 5*time.Second, "it is blocked", func() bool { return blocked(t, w.behind) == 1 })
+	eventually(t, 9*time.Second, "it is blocked", func() bool { return blocked(t, w.behind) == 1 })
 	c.Close()
-	eventually(t, 5*time.Second, "it is gone", func() bool { return blocked(t, w.behind) == 0 })
+	eventually(t, 9*time.Second, "it is gone", func() bool { return blocked(t, w.behind) == 0 })
 }
 
 // TestProtocolFault_UnansweredClient: a client that wants no replies is not told of its fault, and disconnected.

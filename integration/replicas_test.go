@@ -189,7 +189,7 @@ func TestReplicas_ManualFailover(t *testing.T) {
 	p := startBehind(t, r)
 	c := redistest.Open(t, p.Addr())
 	r.Servers[0].Kill()
-	eventually(t, 5*time.Second, "the master is missed", func() bool { return strings.HasPrefix(c.Do(t, "SET", "a", "2").Text, "UPSTREAMDOWN ") })
+	eventually(t, 9*time.Second, "the master is missed", func() bool { return strings.HasPrefix(c.Do(t, "SET", "a", "2").Text, "UPSTREAMDOWN ") })
 	r.Servers[1].SetReplicaOf(t, nil)
 	eventually(t, 10*time.Second, "the other is the master", func() bool { return c.Do(t, "SET", "a", "3").Text == "OK" })
 	if err := r.Servers[0].Restart(); err != nil {

@@ -64,7 +64,7 @@ func testBusyScript(t *testing.T, db string) {
 	other.Do(t, "SELECT", db)
 	other.Do(t, "SET", "a", "1")
 	looping.Send(t, redistest.Command("EVAL", "while true do end", "0"))
-	eventually(t, 5*time.Second, "another client hears BUSY", func() bool {
+	eventually(t, 9*time.Second, "another client hears BUSY", func() bool {
 		return strings.HasPrefix(other.Do(t, "GET", "a").Text, "BUSY ")
 	})
 	if v := other.Do(t, "SCRIPT", "KILL"); v.String() != "+OK" {

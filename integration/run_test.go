@@ -129,7 +129,7 @@ func TestRun_OneAtATime(t *testing.T) {
 		t.Fatal(err)
 	}
 	waiting.code(t, 9)
-	eventually(t, 5*time.Second, "nothing is left", func() bool { return r.lockKeys(t) == 0 })
+	eventually(t, 9*time.Second, "nothing is left", func() bool { return r.lockKeys(t) == 0 })
 }
 
 // TestRun_Killed: when run is killed, its command is too, and the lock is free at once.
@@ -151,7 +151,7 @@ func TestRun_Killed(t *testing.T) {
 	if took := time.Since(killed); took > lease/2 {
 		t.Errorf("the lock was free after %v", took)
 	}
-	eventually(t, 5*time.Second, "the command is gone", func() bool { return syscall.Kill(pid, 0) != nil })
+	eventually(t, 9*time.Second, "the command is gone", func() bool { return syscall.Kill(pid, 0) != nil })
 }
 
 // When its proxy shuts down or is killed, run waits at the next one.
@@ -396,7 +396,7 @@ func TestRun_UpstreamStopped(t *testing.T) {
 	if strings.Contains(l.said(), "lost") {
 		t.Errorf("it said %q", l.said())
 	}
-	eventually(t, 5*time.Second, "no record is left", func() bool { return r.lockKeys(t) == 0 })
+	eventually(t, 9*time.Second, "no record is left", func() bool { return r.lockKeys(t) == 0 })
 }
 
 // leaseLeft is what the first node has of the lock job, in ms.

@@ -72,7 +72,7 @@ func TestSessionOfAKilledClient(t *testing.T) {
 			wantGrant(t, next.Read(t))
 			took := time.Since(began)
 			t.Logf("the next had it after %v", took)
-			if took > time.Second {
+			if took > 5*time.Second {
 				t.Errorf("the next had it after %v", took)
 			}
 			next.Do(t, "UNLOCK", name)
@@ -164,7 +164,7 @@ func TestSessionIsRenewed(t *testing.T) {
 			if v := next.Do(t, "LOCK", job, "30s", "WAIT", "10s"); wantGrant(t, v) <= fence {
 				t.Errorf("the next fence is %d, after %d", v.Elems[0].Int(), fence)
 			}
-			if took := time.Since(began); took < 1990*time.Millisecond || took > 5*time.Second {
+			if took := time.Since(began); took < 1990*time.Millisecond || took > 8*time.Second {
 				t.Errorf("it was held for %v, with MAXHOLD 2s and a lease of 1s", took)
 			}
 			tt.hears(t, c, job, fence)
@@ -265,7 +265,7 @@ func TestSessionGrace(t *testing.T) {
 	began := time.Now()
 	c.Close()
 	wantGrant(t, next.Do(t, "LOCK", "job", "30s", "WAIT", "10s"))
-	if took := time.Since(began); took < time.Second || took > 5*time.Second {
+	if took := time.Since(began); took < time.Second || took > 8*time.Second {
 		t.Errorf("given up after %v, not 1s", took)
 	}
 }
@@ -417,7 +417,7 @@ func TestSession_ClientEndsAtAnyMoment(t *testing.T) {
 	}
 	began := time.Now()
 	wantGrant(t, redistest.Open(t, r.addr()).Do(t, "LOCK", "job", "30s", "WAIT", "10s"))
-	if took := time.Since(began); took > 5*time.Second {
+	if took := time.Since(began); took > 8*time.Second {
 		t.Errorf("free after %v", took)
 	}
 }

@@ -79,7 +79,7 @@ func TestUnhealthyUpstream_RepliesAreRelayed(t *testing.T) {
 				}
 			}
 			for i, c := range clients {
-				eventually(t, 5*time.Second, "a healthy upstream is used", func() bool { return !c.Do(t, command...).IsError() })
+				eventually(t, 9*time.Second, "a healthy upstream is used", func() bool { return !c.Do(t, command...).IsError() })
 				if v := c.Do(t, "SET", "k", "2"); v.Raw != "+OK\r\n" {
 					t.Errorf("client %d afterwards: %v", i, v)
 				}
@@ -161,7 +161,7 @@ func TestUpstreamRestart_EndsStatefulClientsOnly(t *testing.T) {
 	}
 	waiting := redistest.Open(t, w.via)
 	waiting.Send(t, lines("BLPOP none 0"))
-	eventually(t, 5*time.Second, "BLPOP waits upstream", func() bool { return blocked(t, w.behind) == 1 })
+	eventually(t, 9*time.Second, "BLPOP waits upstream", func() bool { return blocked(t, w.behind) == 1 })
 	w.behind.Kill()
 	for name, c := range stateful {
 		if _, closed := c.ReadUntilQuiet(redistest.ReplyTimeout); !closed {
@@ -181,7 +181,7 @@ func TestUpstreamRestart_EndsStatefulClientsOnly(t *testing.T) {
 	}
 	stateless["BLPOP none 0"] = waiting
 	for name, c := range stateless {
-		eventually(t, 5*time.Second, name+": it goes on", func() bool { return !c.Do(t, "GET", "a").IsError() })
+		eventually(t, 9*time.Second, name+": it goes on", func() bool { return !c.Do(t, "GET", "a").IsError() })
 	}
 	if v := stateless["SELECT 3"].Do(t, "SET", "where", "1"); v.IsError() {
 		t.Fatal(v)

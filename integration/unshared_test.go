@@ -35,7 +35,7 @@ func TestUnshared_ConnectionPerClient(t *testing.T) {
 		}
 		clients[i] = c
 	}
-	eventually(t, 5*time.Second, "one connection for each client", func() bool { return rows() == before+n })
+	eventually(t, 9*time.Second, "one connection for each client", func() bool { return rows() == before+n })
 
 	r.data.Do(t, "CONFIG", "SET", "slowlog-log-slower-than", "0")
 	clients[1].Do(t, "SET", "slow", "1")
@@ -91,7 +91,7 @@ func TestLargeCommand_IsStreamed(t *testing.T) {
 		}
 		c.Send(t, command[:len(value)*2/3])
 		arrived := regexp.MustCompile(`name=sender` + in + ` .* qbuf=(\d+)`)
-		eventually(t, 5*time.Second, "most of what was sent arrives", func() bool {
+		eventually(t, 9*time.Second, "most of what was sent arrives", func() bool {
 			m := arrived.FindStringSubmatch(r.data.Do(t, "CLIENT", "LIST").Text)
 			return m != nil && len(m[1]) == len("600000")
 		})

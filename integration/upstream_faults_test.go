@@ -21,17 +21,17 @@ func TestUpstreamDownAtStart(t *testing.T) {
 	c := redistest.Open(t, p.Addr())
 	start := time.Now()
 	v := c.Do(t, "GET", "a")
-	if !v.IsError() || strings.HasPrefix(v.Text, "ERR unknown command") || time.Since(start) > 3*time.Second {
+	if !v.IsError() || strings.HasPrefix(v.Text, "ERR unknown command") || time.Since(start) > 10*time.Second {
 		t.Errorf("GET: %v after %v", v, time.Since(start))
 	}
 	t.Logf("a client is told: %v", v)
 	if err := data.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 5*time.Second, "the upstream is used once it is up", func() bool { return c.Do(t, "SET", "a", "1").Raw == "+OK\r\n" })
+	eventually(t, 9*time.Second, "the upstream is used once it is up", func() bool { return c.Do(t, "SET", "a", "1").Raw == "+OK\r\n" })
 	mustLock(t, c, "job")
 	data.Kill()
-	eventually(t, 5*time.Second, "clients are told that it is down", func() bool { return c.Do(t, "GET", "a").IsError() })
+	eventually(t, 9*time.Second, "clients are told that it is down", func() bool { return c.Do(t, "GET", "a").IsError() })
 	mustUnlock(t, c, "job")
 	mustLock(t, redistest.Open(t, p.Addr()), "job")
 }
@@ -53,7 +53,7 @@ func TestUpstreamRestarts(t *testing.T) {
 		for i := range sums {
 			before[i] = sums[i].acked.Load()
 		}
-		eventually(t, 5*time.Second, "every client goes on", func() bool {
+		eventually(t, 9*time.Second, "every client goes on", func() bool {
 			for i := range sums {
 				if sums[i].acked.Load() < before[i]+n && !t.Failed() {
 					return false
@@ -170,5 +170,5 @@ func TestUpstream_DoesNotRead(t *testing.T) {
 		t.Errorf("GET afterwards: %v", v)
 	}
 	data.Resume()
-	eventually(t, 5*time.Second, "the upstream is used again", func() bool { return idle.Do(t, "GET", "a").Text == "1" })
+	eventually(t, 9*time.Second, "the upstream is used again", func() bool { return idle.Do(t, "GET", "a").Text == "1" })
 }

@@ -204,7 +204,7 @@ func TestRevokedLogin_EndsClients(t *testing.T) {
 			w.behind.Do(t, append([]string{"ACL"}, strings.Fields(change)...)...)
 			w.behind.Do(t, "PUBLISH", "news", "now")
 			for name, client := range clients {
-				eventually(t, 5*time.Second, name+": the client is disconnected", func() bool {
+				eventually(t, 9*time.Second, name+": the client is disconnected", func() bool {
 					command := client.command
 					if name == "in RESP3" {
 						command = "GET a" // the other would be a new attempt, and only be refused
@@ -248,7 +248,7 @@ func TestPasswordRotation(t *testing.T) {
 	}
 	witness := login(t, w.via, "u", "old")
 	w.behind.Do(t, "ACL", "SETUSER", "u", "<old")
-	eventually(t, 5*time.Second, "the old password is out of use", func() bool { return isClosed(witness) })
+	eventually(t, 9*time.Second, "the old password is out of use", func() bool { return isClosed(witness) })
 	for _, c := range []*redistest.Conn{shared, own, raw} {
 		if v := c.Do(t, "GET", "a"); v.IsError() {
 			t.Errorf("with the new password: %v", v)
@@ -300,7 +300,7 @@ func TestSecretsAreNotLogged(t *testing.T) {
 	c.Do(t, "AUTH", "u", "hush-1")
 	c.Do(t, "LOCK", "job", "10s", "RETRYAFTER")
 	data.Do(t, "ACL", "SETUSER", "u", "off")
-	eventually(t, 5*time.Second, "the user is out", func() bool { return isClosed(c) })
+	eventually(t, 9*time.Second, "the user is out", func() bool { return isClosed(c) })
 	data.Kill()
 	c = redistest.Open(t, p.Addr())
 	if v := c.Do(t, "AUTH", "u", "hush-1"); !strings.HasPrefix(v.Text, "UPSTREAMDOWN") || strings.Contains(v.Raw, "hush") {
@@ -335,7 +335,7 @@ func TestUsersOfACluster(t *testing.T) {
 	own.Do(t, "WATCH", "a")
 	all("ACL", "SETUSER", "u", "off")
 	for _, c := range []*redistest.Conn{c, own} {
-		eventually(t, 5*time.Second, "who was switched off is disconnected", func() bool {
+		eventually(t, 9*time.Second, "who was switched off is disconnected", func() bool {
 			_, err := c.Try("GET", "a")
 			return err != nil
 		})

@@ -99,7 +99,7 @@ func TestWait_Ends(t *testing.T) {
 	if v := b.Do(t, "LOCK", "job", "30s", "WAIT", "300ms"); v.Raw != "*-1\r\n" {
 		t.Errorf("after the wait: %v", v)
 	}
-	if took := time.Since(began); took < 300*time.Millisecond || took > 3*time.Second {
+	if took := time.Since(began); took < 300*time.Millisecond || took > 20*time.Second {
 		t.Errorf("waited %v, not 300ms", took)
 	}
 	if v := b.Do(t, "LOCK", "job", "30s", "WAIT", "100ms", "RETRYAFTER"); len(v.Elems) != 4 || v.Elems[2].Int() < 20_000 {
@@ -135,7 +135,7 @@ func TestWait_ClientIsKilled(t *testing.T) {
 	began := time.Now()
 	holder.Do(t, "UNLOCK", "job", "me")
 	wantGrant(t, next.Read(t))
-	if took := time.Since(began); took > 3*time.Second {
+	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("the next had it after %v", took)
 	}
 	if v := next.Do(t, "UNLOCK", "job"); v.Raw != ":1\r\n" {
@@ -155,7 +155,7 @@ func TestWait_UnlockBehindIt(t *testing.T) {
 			began := time.Now()
 			c.Send(t, lines("LOCK "+job+" 30s OWNER two WAIT 20s", "INCR n"+job, "RENEW "+job+" 20s one", "UNLOCK "+job+" one", "INCR n"+job, "UNLOCK "+job+" two"))
 			wantGrant(t, c.Read(t))
-			if took := time.Since(began); took > 5*time.Second {
+			if took := time.Since(began); took > 10*time.Second {
 				t.Errorf("granted after %v", took)
 			}
 			var got []string

@@ -151,7 +151,7 @@ func TestDamagedFence_OfANode(t *testing.T) {
 	k := s.RedisKeys(locks.Key{DB: 0, Name: "job"})
 	lock(t, s, "warm", "x", time.Second)
 	n[0].Do(t, "HSET", k.Node, "g", "9007199254740992", "floor", "9007199254740992")
-	eventually(t, 5*time.Second, "the node is seen not to vote", func() bool { return s.Nodes()[0].State == locks.NodeBarred })
+	eventually(t, 20*time.Second, "the node is seen not to vote", func() bool { return s.Nodes()[0].State == locks.NodeBarred })
 	if err := s.Nodes()[0].Err; err == nil || !strings.Contains(err.Error(), "FLUSHALL") || !strings.Contains(err.Error(), nodes[0].Addr()) {
 		t.Errorf("its state: %v", err)
 	}
@@ -164,7 +164,7 @@ func TestDamagedFence_OfANode(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), nodes[0].Addr()+" its fence counter is damaged") {
 		t.Errorf("LOCK: %v", err)
 	}
-	eventually(t, 5*time.Second, "the acquisition is undone", func() bool {
+	eventually(t, 20*time.Second, "the acquisition is undone", func() bool {
 		return n[0].Do(t, "EXISTS", k.Lock).Int()+n[2].Do(t, "EXISTS", k.Lock).Int() == 0
 	})
 }

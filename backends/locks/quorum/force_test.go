@@ -87,7 +87,7 @@ func TestForce_WithNodesDown(t *testing.T) {
 	nodes := redistest.StartNodes(t, 5)
 	p := rivals(t, 2, nodes)
 	lock(t, p[0], "job", "alice", 30*time.Second)
-	eventually(t, 5*time.Second, "every node has it", func() bool { return inspect(t, p[0], "job").Holding.Votes == 5 })
+	eventually(t, 20*time.Second, "every node has it", func() bool { return inspect(t, p[0], "job").Holding.Votes == 5 })
 	nodes[3].Pause()
 	nodes[4].Pause()
 	was, held, err := p[1].Force(t.Context(), locks.Key{DB: 0, Name: "job"})

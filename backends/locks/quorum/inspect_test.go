@@ -129,7 +129,7 @@ func TestWaiters(t *testing.T) {
 		wg.Go(func() {
 			s.Lock(ctx, locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: owner, TTL: time.Second, Wait: time.Minute, Info: "of " + owner, Client: owner + "'s"})
 		})
-		eventually(t, 5*time.Second, owner+" waits", func() bool { return len(s.Waiters(locks.Key{DB: 0, Name: "job"})) == i+1 })
+		eventually(t, 20*time.Second, owner+" waits", func() bool { return len(s.Waiters(locks.Key{DB: 0, Name: "job"})) == i+1 })
 	}
 	got := s.Waiters(locks.Key{DB: 0, Name: "job"})
 	for i, want := range []locks.Waiter{{Owner: "bob", Info: "of bob", Client: "bob's"}, {Owner: "carol", Info: "of carol", Client: "carol's"}} {
@@ -145,7 +145,7 @@ func TestWaiters(t *testing.T) {
 		t.Errorf("counted %+v", in.Holding)
 	}
 	force(t, s, "job")
-	eventually(t, 5*time.Second, "the next one has it", func() bool { return inspect(t, s, "job").Holding.Owner == "bob" })
+	eventually(t, 20*time.Second, "the next one has it", func() bool { return inspect(t, s, "job").Holding.Owner == "bob" })
 }
 
 // listAll follows the cursor to its end.
@@ -227,7 +227,7 @@ func TestList_NotEveryNodeHasIt(t *testing.T) {
 			want = append(want, fmt.Sprintf("held-by-%05b", set))
 		}
 	}
-	eventually(t, 5*time.Second, "the loss is noticed", func() bool { return s.Nodes()[0].State != locks.NodeVoting })
+	eventually(t, 20*time.Second, "the loss is noticed", func() bool { return s.Nodes()[0].State != locks.NodeVoting })
 	if got := listAll(t, s, "", 0); !slices.Equal(got, want) {
 		t.Errorf("with two down: %v\nwant %v", got, want)
 	}

@@ -388,7 +388,7 @@ func TestLock_CancelledIsUndone(t *testing.T) {
 	}
 	for _, n := range nodes {
 		c := redistest.Open(t, n.Addr())
-		eventually(t, 3*time.Second, "the name is free on "+n.Addr(), func() bool {
+		eventually(t, 10*time.Second, "the name is free on "+n.Addr(), func() bool {
 			return c.Do(t, "EXISTS", s.RedisKeys(locks.Key{DB: 0, Name: "job"}).Lock).Int() == 0
 		})
 	}

@@ -23,7 +23,7 @@ func TestNode_AnswersErrors(t *testing.T) {
 	noauth.Do(t, "CONFIG", "SET", "requirepass", "secret")
 	noauth.Do(t, "CLIENT", "KILL", "TYPE", "normal")
 	var q *locks.QuorumError
-	eventually(t, 2*time.Second, "three nodes refuse", func() bool {
+	eventually(t, 20*time.Second, "three nodes refuse", func() bool {
 		a, err := s.Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: "job"}, TTL: time.Second})
 		if a.Granted {
 			s.Undo(a.Grant)

@@ -77,7 +77,7 @@ func TestQueues(t *testing.T) {
 		wg.Go(func() {
 			s.Lock(ctx, locks.LockRequest{Key: locks.Key{Name: name}, Owner: owner, TTL: time.Minute, Wait: time.Minute})
 		})
-		eventually(t, 5*time.Second, owner+" waits", func() bool { return len(s.Waiters(locks.Key{DB: 0, Name: name})) == n })
+		eventually(t, 20*time.Second, owner+" waits", func() bool { return len(s.Waiters(locks.Key{DB: 0, Name: name})) == n })
 	}
 	wait("other", "zoe", 1)
 	wait("job", "bob", 1)
@@ -87,10 +87,10 @@ func TestQueues(t *testing.T) {
 	if total != 2 || len(longest) != 1 || longest[0].Name != "job" || longest[0].Waiters != 2 || longest[0].Next != "bob" || longest[0].Longest < 20*time.Millisecond {
 		t.Errorf("queues %+v, %d", longest, total)
 	}
-	eventually(t, 5*time.Second, "the holder is known", func() bool { longest, _ := s.Queues(1); return longest[0].Holder == "alice" })
+	eventually(t, 20*time.Second, "the holder is known", func() bool { longest, _ := s.Queues(1); return longest[0].Holder == "alice" })
 	unlock(t, s, "job", "alice", 0)
-	eventually(t, 5*time.Second, "bob has it", func() bool { return inspect(t, s, "job").Holding.Owner == "bob" })
-	eventually(t, 5*time.Second, "this proxy knows that it granted it", func() bool { return inspect(t, s, "job").Holding.Here })
+	eventually(t, 20*time.Second, "bob has it", func() bool { return inspect(t, s, "job").Holding.Owner == "bob" })
+	eventually(t, 20*time.Second, "this proxy knows that it granted it", func() bool { return inspect(t, s, "job").Holding.Here })
 	if h := inspect(t, s, "job").Holding; h.Waited < 20*time.Millisecond || h.Waited > 20*time.Second {
 		t.Errorf("waited %v", h.Waited)
 	}
@@ -109,7 +109,7 @@ func TestQueues(t *testing.T) {
 	if h := inspect(t, s, "job").Holding; !h.Here || h.Waited < 20*time.Millisecond {
 		t.Errorf("after it was read from a quorum: %+v", h)
 	}
-	eventually(t, 5*time.Second, "it was counted", func() bool {
+	eventually(t, 20*time.Second, "it was counted", func() bool {
 		asked, waited := s.Hot(10)
 		return len(asked) == 2 && asked[0].Name == "job" && len(waited) > 0 && waited[0].Name == "job" && waited[0].Waited > 10*time.Millisecond
 	})

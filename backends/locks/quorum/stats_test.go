@@ -19,7 +19,7 @@ func TestStats(t *testing.T) {
 	unlock(t, s, "job", "me", 1)
 	unlock(t, s, "job", "me", 0)
 	s.Undo(lock(t, s, "other", "me", time.Minute))
-	eventually(t, 5*time.Second, "the nodes vote", func() bool { return s.Stats().Voting == 3 })
+	eventually(t, 20*time.Second, "the nodes vote", func() bool { return s.Stats().Voting == 3 })
 	got := s.Stats()
 	if got.Rounds < 7 {
 		t.Errorf("%d rounds for seven commands", got.Rounds)
@@ -37,7 +37,7 @@ func TestStats(t *testing.T) {
 	if n := counter(s, "grants_total", "ground", "at_once"); n != 3 {
 		t.Errorf("%d granted at once", n)
 	}
-	eventually(t, 5*time.Second, "every round has one end", func() bool { return addUp(s) })
+	eventually(t, 20*time.Second, "every round has one end", func() bool { return addUp(s) })
 	one, other := s.NewSession(nil), s.NewSession(nil)
 	defer one.Abandon()
 	for name, session := range map[string]*locks.Session{"a": one, "b": one, "c": other} {
@@ -71,7 +71,7 @@ func TestStats(t *testing.T) {
 			t.Errorf("node: %+v", got.Each[i])
 		}
 	}
-	eventually(t, 5*time.Second, "every round has one end", func() bool { return addUp(s) })
+	eventually(t, 20*time.Second, "every round has one end", func() bool { return addUp(s) })
 }
 
 // addUp reports whether the parts of what is counted make up the whole.
@@ -167,7 +167,7 @@ func TestCounters_MeasureHoldsAndWaits(t *testing.T) {
 func TestLock_OneRoundEach(t *testing.T) {
 	s, nodes := start(t, 5)
 	unlock(t, s, "job", lock(t, s, "job", "", time.Minute).Owner, 0) // the scripts are there, and all votes
-	eventually(t, 5*time.Second, "the nodes vote", func() bool { return s.Stats().Voting == 5 })
+	eventually(t, 20*time.Second, "the nodes vote", func() bool { return s.Stats().Voting == 5 })
 	const cycles = 20
 	var before []int
 	for _, n := range nodes {
