@@ -180,7 +180,7 @@ func start(tb testing.TB, nodes int) (*proxy, []*redistest.Server) {
 	tb.Helper()
 	ns := redistest.StartNodes(tb, nodes)
 	s := serve(tb, testOptions{Nodes: nodesAt(tb, addrs(ns)...), NodeTimeout: patient})
-	eventually(tb, 2*time.Minute, "all nodes vote", func() bool { return allVoting(s) })
+	eventually(tb, 2*time.Minute, "all nodes vote", func() bool { return allVoting(s) }, s)
 	return s, ns
 }
 
@@ -215,7 +215,7 @@ func unlock(tb testing.TB, s *proxy, name, owner string, want int) {
 
 // eventually waits until ok. Where within is a second or more it is not the point, and a
 // busy machine gets longer.
-func eventually(tb testing.TB, within time.Duration, what string, ok func() bool) {
+func eventually(tb testing.TB, within time.Duration, what string, ok func() bool, of ...*proxy) {
 	tb.Helper()
 	if within >= time.Second {
 		within = max(within, 30*time.Second)
@@ -225,6 +225,9 @@ func eventually(tb testing.TB, within time.Duration, what string, ok func() bool
 			return
 		}
 		if time.Now().After(end) {
+			for _, s := range of {
+				tb.Logf("nodes: %+v", s.Nodes())
+			}
 			tb.Fatalf("not within %v: %s", within, what)
 		}
 	}

@@ -187,7 +187,7 @@ func rivals(t *testing.T, n int, nodes []*redistest.Server) []*proxy {
 func allVote(t *testing.T, services ...*proxy) {
 	t.Helper()
 	for _, s := range services {
-		eventually(t, 2*time.Minute, "all nodes vote", func() bool { return allVoting(s) })
+		eventually(t, 2*time.Minute, "all nodes vote", func() bool { return allVoting(s) }, s)
 	}
 }
 

@@ -29,16 +29,17 @@ func (n *Node) ensureConnected(ctx context.Context, load bool) error {
 	if err := n.dial(); err != nil {
 		return err
 	}
-	err := n.handshake(ctx, load)
+	missing := load && !n.loadedBefore
+	err := n.handshake(ctx, missing)
 	var answered *rueidis.RedisError
 	if err != nil && ctx.Err() == nil && !errors.As(err, &answered) {
-		err = n.handshake(ctx, load) // the first error may be that of the connection before
+		err = n.handshake(ctx, missing) // the first error may be that of the connection before
 	}
 	if err != nil {
 		return err
 	}
 	err = n.set.checkServers(n)
-	n.scriptsLoaded = load
+	n.scriptsLoaded, n.loadedBefore = load, false
 	if n.connected = err == nil; n.connected && n.connectionLost {
 		n.connectionLost = false
 		n.reconnected()
@@ -108,6 +109,20 @@ func (n *Node) handshake(ctx context.Context, load bool) error {
 	defer n.mu.Unlock()
 	n.id = parseIdentity(info)
 	return nil
+}
+
+// loadOneByOne loads the scripts for the next connection. A server that is too slow for all of them at once, as embedded nodes on a busy
+// machine are, has a CallTimeout for each.
+func (n *Node) loadOneByOne() {
+	for _, s := range scripts.All() {
+		ctx, cancel := context.WithTimeout(context.Background(), CallTimeout)
+		err := n.client.Do(ctx, n.client.B().Arbitrary("SCRIPT", "LOAD", s.Source).Build()).Error()
+		cancel()
+		if err != nil {
+			return
+		}
+	}
+	n.loadedBefore = true
 }
 
 func parseIdentity(info string) identity {

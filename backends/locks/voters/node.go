@@ -87,6 +87,7 @@ type Node struct {
 	// Owned by the worker.
 	connected      bool
 	scriptsLoaded  bool           // on this connection
+	loadedBefore   bool           // by loadOneByOne, for the next connection
 	connectionLost bool           // the connection before was lost
 	reconnects     loglimit.Limit // of the lines about connections made again
 	batch          []ScriptCall
@@ -290,8 +291,12 @@ func (n *Node) try(calls []ScriptCall, repeat bool) (again []ScriptCall) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), CallTimeout)
 	defer cancel()
-	if err := n.ensureConnected(ctx, slices.ContainsFunc(calls, ScriptCall.isScript)); err != nil {
+	load := slices.ContainsFunc(calls, ScriptCall.isScript)
+	if err := n.ensureConnected(ctx, load); err != nil {
 		n.retryOrFailAll(calls, err)
+		if load && n.client != nil && errors.Is(reason(err), ErrTimeout) {
+			n.loadOneByOne()
+		}
 		return nil
 	}
 	for i := range calls {

@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/rueidis"
 
 	"github.com/lockproxy/lockproxy/backends"
@@ -223,6 +225,35 @@ func TestNodes_Timeout(t *testing.T) {
 		if got := s.Nodes()[0].Timeout; got != want {
 			t.Errorf("node-timeout %v: shown with %v, want %v", set, got, want)
 		}
+	}
+}
+
+// TestNode_LoadsScriptsSlowly: a node that needs longer for all scripts than for one batch votes none the less.
+func TestNode_LoadsScriptsSlowly(t *testing.T) {
+	t.Parallel()
+	m := miniredis.NewMiniRedis()
+	if err := m.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	m.Server().SetPreHook(func(_ *server.Peer, command string, _ ...string) bool {
+		if command == "SCRIPT" {
+			time.Sleep(CallTimeout * 3 / 2 / time.Duration(len(scripts.All())))
+		}
+		return false
+	})
+	s, err := New(Options{Nodes: servers(t, m.Addr()), NodeTimeout: 20 * time.Second, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); s.Run(ctx) }()
+	within(t, "the node votes", func() bool { return s.Nodes()[0].State == locks.NodeVoting })
+	cancel()
+	<-ended
+	if err := s.Close(time.Second); err != nil {
+		t.Error(err)
 	}
 }
 
