@@ -83,7 +83,7 @@ func newSide(t *testing.T, binary string, upstream redistest.Upstream, nodes int
 	}
 	cluster, _ := upstream.(*redistest.Cluster)
 	lockNodes := redistest.StartNodes(t, nodes)
-	s := &side{cluster: cluster, proxy: redistest.StartBinary(t, binary, upstream, lockNodes, append([]string{"--log-level", "error"}, args...)...)}
+	s := &side{cluster: cluster, proxy: redistest.StartBinary(t, binary, upstream, lockNodes, append([]string{"--log-level", "error", "--node-timeout", "2s"}, args...)...)}
 	for _, server := range servers {
 		c := redistest.Open(t, server.Addr())
 		if _, ok := upstream.(protected); ok {
