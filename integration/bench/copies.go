@@ -24,7 +24,17 @@ func measureCopies(p plan, page *report) error {
 	page.linef("\n## A lock node that forgot\n")
 	page.linef("Three lock nodes, one proxy, leases of an hour. One node is emptied by FLUSHALL, and then once more by kill -9 and a start with nothing; times in s from then, that of a start included, until it votes about names that nobody holds. A copy begins 3.07 s after the loss was seen. Slowest call is the longest script of the copy by the node's own SLOWLOG, which is how long nobody else is served: on the others what shows a page of their locks, on the node what takes one. CPU is that of the proxy, and of all nodes together, from FLUSHALL on; a few hundredths of it are for asking the node whether it votes. Memory is what the node has in use for each name it is in doubt about, what it remembers of requests included. Load average before: %s.\n", loadAverage())
 	page.table("held names", "FLUSHALL, s", "kill -9, s", "proxy CPU s", "nodes CPU s", "slowest call on the others ms", "slowest call on the node ms", "bytes a doubt")
-	g, err := openGround(3, "--max-ttl", "1h", "--fence-retention", "2h")
+	if err := forCopiedSizes(3, p, func(c *copied, n int) error { return c.measure(page, n) }); err != nil {
+		return err
+	}
+	page.linef("\nFive lock nodes, of which two are emptied at once; until both vote.\n")
+	page.table("held names", "FLUSHALL of two, s")
+	return forCopiedSizes(5, p, func(c *copied, n int) error { return c.measureTwo(page, n) })
+}
+
+// forCopiedSizes measures with more and more names held on nodes.
+func forCopiedSizes(nodes int, p plan, measure func(c *copied, n int) error) error {
+	g, err := openGround(nodes, "--max-ttl", "1h", "--fence-retention", "2h")
 	if err != nil {
 		return err
 	}
@@ -36,7 +46,7 @@ func measureCopies(p plan, page *report) error {
 			return err
 		}
 		h.n = n
-		if err := c.measure(page, n); err != nil {
+		if err := measure(c, n); err != nil {
 			return fmt.Errorf("size %d: %w", i, err)
 		}
 	}
@@ -101,6 +111,24 @@ func (c *copied) measure(page *report, n int) error {
 		bytes = fmt.Sprintf("%.0f", (full-empty)/float64(n))
 	}
 	page.row(fmt.Sprint(n), fmt.Sprintf("%.2f", flushed.Seconds()), fmt.Sprintf("%.2f", killed.Seconds()), fmt.Sprintf("%.2f", spent.proxies/1e6), fmt.Sprintf("%.2f", spent.nodes/1e6), inMillis(others), inMillis(its), bytes)
+	return nil
+}
+
+// measureTwo adds the row of n held names where two nodes forget.
+func (c *copied) measureTwo(page *report, n int) error {
+	began := time.Now()
+	two := c.nodes[:2]
+	for _, node := range two {
+		if _, err := ask(node, "FLUSHALL"); err != nil {
+			return err
+		}
+	}
+	for _, node := range two {
+		if _, err := c.untilVotes(node, began); err != nil {
+			return err
+		}
+	}
+	page.row(fmt.Sprint(n), fmt.Sprintf("%.2f", time.Since(began).Seconds()))
 	return nil
 }
 
