@@ -32,6 +32,12 @@ var Copying = []Mutant{
 		Edits:  []Edit{{"backends/locks/voters/recovery.go", "max(now+vote.Millis(v.CopyIn), seen+copyDelay)", "now + vote.Millis(v.CopyIn)"}},
 	},
 	{
+		Name:    "copy-without-a-reading",
+		Breaks:  "what could not be read from a quorum of the others is copied to nobody",
+		Profile: "copies",
+		Edits:   []Edit{{"backends/locks/copying/copy.go", "if err := r.readOthers(ctx); err != nil {", "if err := r.readOthers(ctx); ctx.Err() != nil {"}},
+	},
+	{
 		Name:   "copy-twice",
 		Breaks: "a loss of memory is copied for once, however long that takes, and the next one does not wait for another copy of it",
 		Rare:   true,
@@ -42,7 +48,7 @@ var Copying = []Mutant{
 		Name:    "copy-of-too-few",
 		Breaks:  "what is held is read from a quorum of the others",
 		Profile: "copies",
-		Edits:   []Edit{{"backends/locks/copying/copy.go", "read < o.set.Quorum; {", "read < o.set.Quorum-1; {"}},
+		Edits:   []Edit{{"backends/locks/copying/copy.go", "read < r.set.Quorum; {", "read < r.set.Quorum-1; {"}},
 	},
 	{
 		Name:   "copy-of-nodes-that-forgot",

@@ -28,6 +28,12 @@ type nodeCopy struct {
 	set     *voters.Set
 	node    int
 	gen, id string
+}
+
+// A reading is what the nodes hold that have not forgotten it.
+type reading struct {
+	set     *voters.Set
+	without []int // nodes that have
 
 	mu       sync.Mutex
 	complete bool                 // enough was read: nothing is added any more
@@ -70,23 +76,46 @@ type request struct {
 	left  int64 // ms
 }
 
-// run makes the copy, and returns how many names the node is in doubt about. errElsewhere says that another one is under way.
-func (o *nodeCopy) run(ctx context.Context) (names int, err error) {
-	o.names, o.requests = map[string]*heldName{}, map[string]request{}
-	if err := o.step(ctx, "begin"); err != nil {
-		return 0, err
+// copyTo makes a copy to each of these nodes, of one reading. It returns how many names they are in doubt about, and an error for
+// each. errElsewhere says that another one is under way.
+func copyTo(ctx context.Context, set *voters.Set, to []voters.Forgotten) (names int, errs []error) {
+	r := &reading{set: set, names: map[string]*heldName{}, requests: map[string]request{}}
+	copies, errs := make([]nodeCopy, len(to)), make([]error, len(to))
+	forEach := func(do func(*nodeCopy) error) {
+		var all sync.WaitGroup
+		for i := range copies {
+			if errs[i] == nil {
+				all.Go(func() { errs[i] = do(&copies[i]) })
+			}
+		}
+		all.Wait()
 	}
-	if err := o.readOthers(ctx); err != nil { // never before begin was answered
-		return 0, err
+	for i, f := range to {
+		r.without = append(r.without, f.Node)
+		copies[i] = nodeCopy{set, f.Node, f.Gen, set.Opts.Random.ID()}
 	}
+	forEach(func(o *nodeCopy) error { return o.step(ctx, "begin") })
+	if !slices.Contains(errs, nil) {
+		return 0, errs
+	}
+	if err := r.readOthers(ctx); err != nil { // never before begin was answered
+		forEach(func(*nodeCopy) error { return err })
+		return 0, errs
+	}
+	forEach(func(o *nodeCopy) error { return o.finish(ctx, r) })
+	return len(r.names), errs
+}
+
+// finish gives the node what was read.
+func (o *nodeCopy) finish(ctx context.Context, r *reading) error {
 	if err := o.purge(ctx); err != nil {
-		return 0, err
+		return err
 	}
-	parts, err := o.install(ctx)
+	parts, err := o.install(ctx, r)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	return len(o.names), o.step(ctx, "commit", strconv.Itoa(parts), strconv.FormatInt(o.maxTTL, 10), strconv.FormatInt(o.floor, 10))
+	return o.step(ctx, "commit", strconv.Itoa(parts), strconv.FormatInt(r.maxTTL, 10), strconv.FormatInt(r.floor, 10))
 }
 
 // step has the node do one thing that may be repeated.
@@ -121,12 +150,12 @@ func parseStep(m []rueidis.RedisMessage) (v vote.Vote, err error) {
 }
 
 // pattern is for the keys of locks, readings, doubts and requests, but not for those of fences, which are as many.
-func (o *nodeCopy) pattern() string { return nodekeys.Literal(o.set.Opts.Prefix) + "[lrdn]*" }
+func pattern(s *voters.Set) string { return nodekeys.Literal(s.Opts.Prefix) + "[lrdn]*" }
 
 // purge removes the locks that are on the node, which come from an older snapshot.
 func (o *nodeCopy) purge(ctx context.Context) error {
 	for cursor := "0"; ; {
-		v, err := o.ask(ctx, "purge", cursor, o.pattern())
+		v, err := o.ask(ctx, "purge", cursor, pattern(o.set))
 		if err != nil {
 			return err
 		}
@@ -140,7 +169,7 @@ func (o *nodeCopy) purge(ctx context.Context) error {
 }
 
 // install gives the node what the others hold. It returns how many parts there were.
-func (o *nodeCopy) install(ctx context.Context) (parts int, err error) {
+func (o *nodeCopy) install(ctx context.Context, read *reading) (parts int, err error) {
 	var requests, names []string
 	n := 0
 	flush := func() error {
@@ -148,12 +177,12 @@ func (o *nodeCopy) install(ctx context.Context) (parts int, err error) {
 			return nil
 		}
 		parts++
-		args := append(append([]string{strconv.Itoa(parts), strconv.FormatInt(o.maxTTL, 10), strconv.Itoa(n)}, requests...), names...)
+		args := append(append([]string{strconv.Itoa(parts), strconv.FormatInt(read.maxTTL, 10), strconv.Itoa(n)}, requests...), names...)
 		requests, names, n = nil, nil, 0
 		return o.step(ctx, "install", args...)
 	}
-	for _, name := range slices.Sorted(maps.Keys(o.requests)) {
-		r := o.requests[name]
+	for _, name := range slices.Sorted(maps.Keys(read.requests)) {
+		r := read.requests[name]
 		if r.left <= 0 {
 			continue
 		}
@@ -164,8 +193,8 @@ func (o *nodeCopy) install(ctx context.Context) (parts int, err error) {
 			}
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(o.names)) {
-		held := o.names[name]
+	for _, name := range slices.Sorted(maps.Keys(read.names)) {
+		held := read.names[name]
 		for _, its := range held.owners {
 			for ids := its.holds; len(ids) > 0; {
 				some := ids[:min(len(ids), partSize)]
@@ -188,20 +217,20 @@ var (
 )
 
 // readOthers reads what a quorum of the other nodes hold. All are asked; the first quorum that has answered in full counts.
-func (o *nodeCopy) readOthers(ctx context.Context) error {
+func (r *reading) readOthers(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ends := make(chan error, len(o.set.Members))
+	ends := make(chan error, len(r.set.Members))
 	asked := 0
-	for i := range o.set.Members {
-		if i != o.node {
+	for i := range r.set.Members {
+		if !slices.Contains(r.without, i) {
 			asked++
-			o.set.Start(func() { ends <- o.readNode(ctx, i) })
+			r.set.Start(func() { ends <- r.readNode(ctx, i) })
 		}
 	}
 	var errs []error
-	for read := 0; read < o.set.Quorum; {
-		if len(errs) > asked-o.set.Quorum {
+	for read := 0; read < r.set.Quorum; {
+		if len(errs) > asked-r.set.Quorum {
 			return errors.Join(append(errs, errTooFew)...)
 		}
 		if err := <-ends; err != nil {
@@ -210,30 +239,30 @@ func (o *nodeCopy) readOthers(ctx context.Context) error {
 			read++
 		}
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.complete = true
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.complete = true
 	return nil
 }
 
 // readNode reads what one node holds, from the beginning if it forgets meanwhile.
-func (o *nodeCopy) readNode(ctx context.Context, i int) error {
+func (r *reading) readNode(ctx context.Context, i int) error {
 	for cursor, gen, tries := "0", "", 0; ; {
 		var p page
-		v, err := o.set.AskOne(ctx, voters.AskCopy, i, scripts.Held, p.parse, cursor, o.pattern(), pageKeys)
+		v, err := r.set.AskOne(ctx, voters.AskCopy, i, scripts.Held, p.parse, cursor, pattern(r.set), pageKeys)
 		switch {
 		case err != nil:
 			return err
 		case v.Kind != vote.Yes:
-			return o.set.Members[i].Name(voters.OrTimeout(v.Err))
+			return r.set.Members[i].Name(voters.OrTimeout(v.Err))
 		case cursor != "0" && p.gen != gen:
 			if tries++; tries == rereads {
-				return o.set.Members[i].Name(errors.New("it forgets again and again"))
+				return r.set.Members[i].Name(errors.New("it forgets again and again"))
 			}
 			cursor = "0"
 			continue
 		}
-		o.add(&p)
+		r.add(&p)
 		if cursor, gen = p.next, p.gen; cursor == "0" {
 			return nil
 		}
@@ -241,25 +270,25 @@ func (o *nodeCopy) readNode(ctx context.Context, i int) error {
 }
 
 // add adds what a page shows. What is shown by a node that turns out not to count does no harm.
-func (o *nodeCopy) add(p *page) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.complete {
+func (r *reading) add(p *page) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.complete {
 		return
 	}
-	o.floor, o.maxTTL = max(o.floor, p.floor), max(o.maxTTL, p.maxTTL)
+	r.floor, r.maxTTL = max(r.floor, p.floor), max(r.maxTTL, p.maxTTL)
 	for _, h := range p.holdings {
-		held := o.names[h.name]
+		held := r.names[h.name]
 		if held == nil {
 			held = &heldName{}
-			o.names[h.name] = held
+			r.names[h.name] = held
 		}
 		held.left = max(held.left, h.left)
 		held.add(h.owner, h.holds)
 	}
-	for name, r := range p.requests {
-		if r.left > o.requests[name].left {
-			o.requests[name] = r
+	for name, q := range p.requests {
+		if q.left > r.requests[name].left {
+			r.requests[name] = q
 		}
 	}
 }

@@ -28,7 +28,7 @@ import (
 // seen by a probe before that.
 const retryDelay = time.Second
 
-// A copier copies for the nodes of a Set, one after the other.
+// A copier copies for the nodes of a Set. Those that have forgotten at once get what was read once.
 type copier struct {
 	set    *voters.Set
 	retry  map[loss]time.Duration // when a copy may be tried again, on Set.Clock
@@ -50,14 +50,14 @@ func Run(ctx context.Context, s *voters.Set) {
 	c := newCopier(s)
 	for ctx.Err() == nil {
 		forgotten, changed := s.Forgotten()
-		next, wait := c.due(forgotten)
-		if next != nil && wait <= 0 {
-			c.try(ctx, *next)
+		due, next := c.due(forgotten)
+		if len(due) > 0 {
+			c.try(ctx, due)
 			continue
 		}
 		var timer <-chan time.Time // never, if there is nothing to wait for
-		if next != nil {
-			timer = time.After(wait)
+		if next > 0 {
+			timer = time.After(next)
 		}
 		select {
 		case <-changed:
@@ -67,35 +67,41 @@ func Run(ctx context.Context, s *voters.Set) {
 	}
 }
 
-// due is the node whose copy begins next, nil if there is none, and in how long.
-func (c *copier) due(forgotten []voters.Forgotten) (next *voters.Forgotten, wait time.Duration) {
+// due are the losses for which copies may begin. If there are none, next is in how long one may; 0: there is none either.
+func (c *copier) due(forgotten []voters.Forgotten) (due []voters.Forgotten, next time.Duration) {
 	now, kept := c.set.Clock(), map[loss]time.Duration{}
 	for _, f := range forgotten {
 		l := loss{f.Node, f.Gen}
 		kept[l] = c.retry[l]
-		if in := max(kept[l], f.CopyAt) - now; f.MayCopy && (next == nil || in < wait) {
-			next, wait = &f, in
+		switch in := max(kept[l], f.CopyAt) - now; {
+		case !f.MayCopy:
+		case in <= 0:
+			due = append(due, f)
+		case next == 0 || in < next:
+			next = in
 		}
 	}
 	c.retry = kept
-	return next, wait
+	return due, next
 }
 
-// try copies for a node, and logs what came of it.
-func (c *copier) try(ctx context.Context, f voters.Forgotten) {
+// try makes copies, and logs what came of them.
+func (c *copier) try(ctx context.Context, due []voters.Forgotten) {
 	began := c.set.Clock()
-	names, err := (&nodeCopy{set: c.set, node: f.Node, gen: f.Gen, id: c.set.Opts.Random.ID()}).run(ctx)
+	names, errs := copyTo(ctx, c.set, due)
 	ended := c.set.Clock()
-	c.retry[loss{f.Node, f.Gen}] = ended + retryDelay
-	switch {
-	case ctx.Err() != nil:
-	case errors.Is(err, errElsewhere):
-	case err != nil:
-		c.logFailed(f.Node, err)
-	default:
-		c.failed[f.Node] = loglimit.Limit{}
-		c.set.Opts.Log.LogAttrs(ctx, slog.LevelInfo, "lock node knows what the others hold", c.nodeAttr(f.Node), slog.Int("names", names), slog.Duration("took", (ended-began).Round(time.Millisecond)))
-		c.set.RequestProbe()
+	for i, f := range due {
+		c.retry[loss{f.Node, f.Gen}] = ended + retryDelay
+		switch err := errs[i]; {
+		case ctx.Err() != nil:
+		case errors.Is(err, errElsewhere):
+		case err != nil:
+			c.logFailed(f.Node, err)
+		default:
+			c.failed[f.Node] = loglimit.Limit{}
+			c.set.Opts.Log.LogAttrs(ctx, slog.LevelInfo, "lock node knows what the others hold", c.nodeAttr(f.Node), slog.Int("names", names), slog.Duration("took", (ended-began).Round(time.Millisecond)))
+			c.set.RequestProbe()
+		}
 	}
 }
 
