@@ -274,7 +274,7 @@ func (h *simHistory) granted(a *simAsk, r locks.LockRequest, g locks.Grant) *sim
 	h.besideLocked(a, g, now)
 	for _, b := range n.beliefs {
 		switch {
-		case b.owner != g.Owner && n.dropped[g.Fence]: // it was replaced before its owner heard of it
+		case b.owner != g.Owner && (n.dropped[g.Fence] || g.Fence <= n.taken): // it was replaced, or taken away, before its owner heard of it
 		case b.owner != g.Owner:
 			h.rivalLocked(b, g, now)
 		case b.fence == g.Fence:
