@@ -31,7 +31,7 @@ const (
 	// maxProbeInterval bounds the time between two probes.
 	maxProbeInterval = 3 * time.Second
 	reconnectPause   = 50 * time.Millisecond // between two attempts
-	attemptTimeout   = time.Second           // of one attempt
+	attemptTimeout   = time.Second           // of one attempt, at most
 )
 
 // Options say which lock is to be held, where, and for how long.
@@ -400,7 +400,10 @@ func (a attempt) closeConn() {
 func (h *Held) reacquireAnywhere(ctx context.Context) attempt {
 	last := attempt{err: h.wire.fault()}
 	for i := 0; ctx.Err() == nil; i++ {
-		if last = h.reacquire(ctx, h.Proxies[i%len(h.Proxies)]); last.err == nil {
+		at := i % len(h.Proxies)
+		share, cancel := shareOf(ctx, len(h.Proxies)-at)
+		last = h.reacquire(share, h.Proxies[at])
+		if cancel(); last.err == nil {
 			break
 		}
 		sleep(ctx, reconnectPause)
@@ -408,11 +411,18 @@ func (h *Held) reacquireAnywhere(ctx context.Context) attempt {
 	return last
 }
 
+// shareOf is ctx for the first of so many attempts: one at a proxy that is silent leaves time for the others.
+func shareOf(ctx context.Context, attempts int) (context.Context, context.CancelFunc) {
+	share := attemptTimeout
+	if end, ok := ctx.Deadline(); ok {
+		share = min(share, time.Until(end)/time.Duration(attempts))
+	}
+	return context.WithTimeout(ctx, share)
+}
+
 // reacquire re-enters the held lock through a proxy, under the same fence. With another fence
 // it was lost in between.
 func (h *Held) reacquire(ctx context.Context, s *backends.Server) attempt {
-	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
-	defer cancel()
 	left := h.MaxHold - time.Since(h.since)
 	if h.MaxHold > 0 && left <= 0 {
 		return attempt{lost: "MAXHOLD is over"}

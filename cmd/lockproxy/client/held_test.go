@@ -103,6 +103,62 @@ func TestHeld_GivesBackOnALateConnection(t *testing.T) {
 	})
 }
 
+// proxyAt is a proxy that accepts connections, and answers each command as the function says; nil: not at all.
+func proxyAt(t *testing.T, answer func(command string) string) *backends.Server {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { conn.Close() })
+			go func() {
+				r := bufio.NewReader(conn)
+				for answer != nil {
+					v, err := ReadReply(r)
+					if err != nil {
+						return
+					}
+					_, _ = io.WriteString(conn, answer(v.Elems[0].Text))
+				}
+			}()
+		}
+	}()
+	s, err := backends.Parse("redis://" + l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestHeld_SilentProxyLeavesTime: with a lease of some seconds the time for all attempts is less than one attempt may take.
+func TestHeld_SilentProxyLeavesTime(t *testing.T) {
+	silent := proxyAt(t, nil)
+	answers := proxyAt(t, func(command string) string {
+		if command == "LOCK" {
+			return "*4\r\n$1\r\n7\r\n$2\r\nme\r\n:9000\r\n:1\r\n"
+		}
+		return "+OK\r\n"
+	})
+	h := &Held{Options: &Options{Name: "job", Owner: "me", TTL: 10 * time.Second, Proxies: []*backends.Server{silent, answers}}, Fence: "7", wire: &Conn{ended: make(chan struct{})}}
+	var a attempt
+	for range 10 { // a busy machine may need several
+		ctx, cancel := context.WithTimeout(t.Context(), attemptTimeout-100*time.Millisecond)
+		a = h.reacquireAnywhere(ctx)
+		if cancel(); a.wire != nil {
+			a.wire.Close()
+			return
+		}
+	}
+	t.Errorf("the second proxy was not asked: %+v", a)
+}
+
 // A reply counts although the connection has ended behind it.
 func TestConn_ReplyBeforeTheEnd(t *testing.T) {
 	for range 50 { // with a random choice all of them would pass once in 2^50
