@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -295,6 +296,29 @@ func TestSubscriber_NewMaster(t *testing.T) {
 	}
 	l.say(t, ">3\r\n$7\r\nmessage\r\n$18\r\n__keyevent@0__:set\r\n$1\r\nk\r\n>4\r\n$8\r\npmessage\r\n$1\r\n*\r\n$4\r\nnews\r\n$1\r\nx\r\n")
 	p.want(t, ">3\r\n$7\r\nmessage\r\n$18\r\n__keyevent@0__:set\r\n$1\r\nk\r\n")
+}
+
+// TestSubscriber_NewMasterBeforeTheConfirmation: one that comes while a subscription is not confirmed yet tells of its keys, too.
+func TestSubscriber_NewMasterBeforeTheConfirmation(t *testing.T) {
+	confirm := make(chan struct{})
+	d := newDuo(t, func(l *link, args []string) (string, bool) {
+		if args[0] == "psubscribe" {
+			<-confirm
+		}
+		return listening(l, args)
+	})
+	d.up.SetTopology(d.halves(t, d.fake))
+	p := d.enter(t)
+	p.do(t, "HELLO 3", "SUBSCRIBE __keyevent@0__:set")
+	p.until(t, "the confirmation", func() bool { return strings.Contains(p.text, "subscribe") })
+	var asked sync.WaitGroup
+	asked.Go(func() { p.do(t, "PSUBSCRIBE __key*") })
+	d.await(t, "psubscribe __key*")
+	d.up.SetTopology(d.halves(t, d.fake, d.second))
+	d.second.await(t, "subscribe __keyevent@0__:set")
+	close(confirm)
+	asked.Wait()
+	d.second.await(t, "psubscribe __key*")
 }
 
 // TestTracking_EndsBeforeProtocolChange: what a client is told when its connections are given

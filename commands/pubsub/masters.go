@@ -30,6 +30,24 @@ func mayMatchKeyspace(pattern string) bool {
 	return plain >= 0 && strings.HasPrefix(keyspacePrefix, pattern[:plain])
 }
 
+// followMastersLocked has followMasters look after a subscription that these masters have confirmed. Others that came meanwhile lack it:
+// before the confirmation they were not asked for it.
+func (l *subscriber) followMastersLocked(have []*upstream.Pool) {
+	if l.lookAgain == nil {
+		l.lookAgain = make(chan struct{}, 1)
+		l.redirector.Go(l.followMasters)
+		return
+	}
+	for _, m := range l.up.View().Masters() {
+		if !slices.Contains(have, m) {
+			select {
+			case l.lookAgain <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
 // followMasters keeps subscribing on new masters to what every master is subscribed to,
 // until Close or the end of the session.
 func (l *subscriber) followMasters() {
@@ -47,6 +65,7 @@ func (l *subscriber) followMasters() {
 		}
 		select {
 		case <-changed:
+		case <-l.lookAgain:
 		case <-later:
 		case <-l.closing:
 			return

@@ -32,17 +32,17 @@ type subscriber struct {
 	sending sync.Mutex // held while something is sent to a node; locked before mu
 
 	// Guarded by mu.
-	mu             sync.Mutex
-	id             upstream.Identity // of the client; its protocol is that of messages
-	nodes          map[*upstream.Pool]*upstream.Conn
-	logins         map[*upstream.Conn]upstream.Identity // by their last AUTH
-	partial        relay.PartialMessages
-	awaiting       map[*upstream.Conn][]confirmation // in order
-	confirmed      Subscriptions                     // to the client
-	pools          map[string][]*upstream.Pool       // of a subscription, by kind and name
-	followsMasters bool                              // followMasters runs
-	closed         bool
-	closing        chan struct{} // closed by Close
+	mu        sync.Mutex
+	id        upstream.Identity // of the client; its protocol is that of messages
+	nodes     map[*upstream.Pool]*upstream.Conn
+	logins    map[*upstream.Conn]upstream.Identity // by their last AUTH
+	partial   relay.PartialMessages
+	awaiting  map[*upstream.Conn][]confirmation // in order
+	confirmed Subscriptions                     // to the client
+	pools     map[string][]*upstream.Pool       // of a subscription, by kind and name
+	lookAgain chan struct{}                     // not nil: followMasters runs; holds one: a subscription lacks a master
+	closed    bool
+	closing   chan struct{} // closed by Close
 }
 
 // A confirmation is one that is on its way from a node.
@@ -143,9 +143,8 @@ func (l *subscriber) run(ctx context.Context, id upstream.Identity, command, kin
 	defer l.mu.Unlock()
 	if l.pools[key] = pools; !l.confirmed.has(kind, string(name)) {
 		delete(l.pools, key)
-	} else if needsAllMasters(kind, name) && !l.followsMasters {
-		l.followsMasters = true
-		l.redirector.Go(l.followMasters)
+	} else if needsAllMasters(kind, name) {
+		l.followMastersLocked(pools)
 	}
 	return err
 }
