@@ -34,6 +34,7 @@ type Options struct {
 	// of the URL at the servers that sentinels name. Both empty: no AUTH.
 	SentinelUser, SentinelPassword string
 	Subject                        string       // what is watched, for the log; empty means "upstream"
+	Probing                        func()       // called before each probe, on the goroutine of Run; nil: nothing is
 	Log                            *slog.Logger // nil means slog.Default()
 }
 
@@ -114,6 +115,9 @@ func (w *Watcher) Probed() <-chan struct{} { return w.probed }
 func (w *Watcher) Run(ctx context.Context, found func(*Topology)) error {
 	defer w.close()
 	for first := true; ; first = false {
+		if w.opt.Probing != nil {
+			w.opt.Probing()
+		}
 		t, err := w.probe(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()

@@ -355,6 +355,13 @@ if h and h.owner ~= owner and not replaces then return`}},
 		Edits:  []Edit{{"backends/locks/voters/repair.go", "		o.Bootstrap = BootstrapStrict\n", ""}},
 	},
 	{
+		Name:   "sentinels-from-the-reply",
+		Breaks: "what sentinels answer counts from when they were asked: after a sleep of the machine a server votes whose place another has taken",
+		Rare:   true,
+		Units:  Units{"backends/locks/voters", "^TestNode_AnswersOfSentinelsAge"},
+		Edits:  []Edit{{"backends/locks/voters/failover.go", "tracker.answeredAt = tracker.askedAt", "tracker.answeredAt = n.set.Clock()"}},
+	},
+	{
 		Name:    "renewal-from-the-reply",
 		Breaks:  "the clock of a renewal starts before the first byte is sent: a slow one is told as much validity as a fast one",
 		Profile: "at once",

@@ -11,8 +11,9 @@ import (
 	"github.com/lockproxy/lockproxy/backends/topology"
 )
 
-// confirmFor is how long an answer of the sentinels counts. Afterwards the node does not vote: another server
-// may have taken over, and vote for other proxies.
+// confirmFor is how long an answer of the sentinels counts, from when they were asked: what follows, as asking the server for
+// its role, may take long, and the machine may sleep meanwhile. Afterwards the node does not vote: another server may have
+// taken over, and vote for other proxies.
 const confirmFor = 5 * time.Second
 
 var (
@@ -29,8 +30,10 @@ type masterTracker struct {
 	found      chan struct{} // closed when the sentinels have first answered
 	hasFound   bool          // found is closed
 	master     *backends.Server
-	answeredAt time.Duration // when the sentinels last answered
+	answeredAt time.Duration // when the sentinels were asked to what they last answered
 	moved      bool          // master is not the server that the worker is connected to
+
+	askedAt time.Duration // when the sentinels were last asked; the watcher's
 }
 
 // newNode makes a node of a server, or of the master that sentinels name.
@@ -40,11 +43,12 @@ func (s *Set) newNode(i int, srv *backends.Server) (*Node, error) {
 	if srv.MasterSet() == "" {
 		return n, nil
 	}
+	t := &masterTracker{found: make(chan struct{})}
 	w, err := topology.New(srv, topology.Options{
-		Mode: topology.ModeSentinel, Subject: "lock node",
+		Mode: topology.ModeSentinel, Subject: "lock node", Probing: func() { t.askedAt = s.Clock() },
 		SentinelUser: s.Opts.SentinelUser, SentinelPassword: s.Opts.SentinelPassword, Log: s.Opts.Log,
 	})
-	n.tracker = &masterTracker{watcher: w, found: make(chan struct{})}
+	t.watcher, n.tracker = w, t
 	return n, err
 }
 
@@ -73,7 +77,7 @@ func (n *Node) onTopology(t *topology.Topology) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	tracker := n.tracker
-	tracker.answeredAt = n.set.Clock()
+	tracker.answeredAt = tracker.askedAt
 	if !tracker.hasFound {
 		tracker.hasFound = true
 		close(tracker.found)
