@@ -184,7 +184,7 @@ func (s *Store) scanError(at cursor, failed []vote.Vote) *locks.QuorumError {
 	return e
 }
 
-// readAll reads names, some at a time, so that the nodes' queues have room for others.
+// readAll reads names, some at a time, so that the nodes' queues have room for others. Those wait together for a node that is silent.
 func (s *Store) readAll(ctx context.Context, keys []locks.Key) (votes [][]vote.Vote, err error) {
 	for some := range slices.Chunk(keys, voters.MaxBatch/2) {
 		rounds := make([]*voters.Round, len(some))
@@ -193,11 +193,11 @@ func (s *Store) readAll(ctx context.Context, keys []locks.Key) (votes [][]vote.V
 				Args: s.set.Command(scripts.Read, s.set.RedisKeys(at)), Parse: vote.ParseRead, Expires: s.Now() + listTimeout,
 			}, voters.WaitForAll)
 		}
-		limits := s.set.Opts.Timeouts(s.set.Opts.MaxTTL)
+		asked, limits := s.Now(), s.set.Opts.Timeouts(s.set.Opts.MaxTTL)
 		limits.Quorum = max(limits.Quorum, listTimeout)
 		for _, r := range rounds {
 			if err == nil {
-				err = r.Wait(ctx, limits)
+				err = r.Wait(ctx, limits.After(s.Now()-asked))
 			}
 			votes = append(votes, s.set.CloseAnswered(r, true, err))
 		}

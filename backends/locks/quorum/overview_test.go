@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
@@ -113,4 +114,27 @@ func TestQueues(t *testing.T) {
 		asked, waited := s.Hot(10)
 		return len(asked) == 2 && asked[0].Name == "job" && len(waited) > 0 && waited[0].Name == "job" && waited[0].Waited > 10*time.Millisecond
 	})
+}
+
+// TestHoldings_NodeHangs: for a node that does not answer all names wait together, and not one after the other.
+func TestHoldings_NodeHangs(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartNodes(t, 3)
+	p := serve(t, testOptions{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: 50 * time.Millisecond})
+	allVote(t, p)
+	var names []locks.Key
+	for i := range 40 * voters.MaxBatch {
+		names = append(names, locks.Key{Name: fmt.Sprint(i)})
+	}
+	nodes[2].Pause()
+	took := time.Duration(0)
+	eventually(t, 2*time.Minute, "a quorum has answered each", func() bool {
+		began := time.Now()
+		_, err := p.Holdings(t.Context(), names)
+		took = time.Since(began)
+		return err == nil
+	})
+	if took > 15*time.Second {
+		t.Errorf("it took %v", took)
+	}
 }

@@ -61,6 +61,11 @@ func (r *Round) deliver(i int, v vote.Vote) {
 // for a quorum to answer.
 type Timeouts struct{ Node, Quorum time.Duration }
 
+// After is what is left of the timeouts when d of them has passed.
+func (p Timeouts) After(d time.Duration) Timeouts {
+	return Timeouts{max(0, p.Node-d), max(0, p.Quorum-d)}
+}
+
 // Wait returns when there are enough votes, when the timeouts are over, or with the error of ctx when that
 // ended first.
 func (r *Round) Wait(ctx context.Context, p Timeouts) error {

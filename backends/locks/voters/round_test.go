@@ -68,6 +68,18 @@ func TestOptions_Timeouts(t *testing.T) {
 	}
 }
 
+// TestTimeouts_After: what has passed counts for both, and none of them is negative.
+func TestTimeouts_After(t *testing.T) {
+	p := Timeouts{50 * time.Millisecond, time.Second}
+	for d, want := range map[time.Duration]Timeouts{
+		0: p, 20 * time.Millisecond: {30 * time.Millisecond, 980 * time.Millisecond}, 400 * time.Millisecond: {0, 600 * time.Millisecond}, time.Hour: {},
+	} {
+		if got := p.After(d); got != want {
+			t.Errorf("after %v: %v, want %v", d, got, want)
+		}
+	}
+}
+
 // TestLateVotes: those that come before it is known what to do with them are not lost.
 func TestLateVotes(t *testing.T) {
 	var l LateVotes
