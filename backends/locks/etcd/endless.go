@@ -1,15 +1,18 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 )
 
-// RenewEndless implements locks.EndlessRenewer. Since when a lock is held is known by the clock of the proxy that granted it.
+// RenewEndless implements locks.EndlessRenewer. Since when a lock is held is known by the clock of the proxy that granted it. A key that cannot be
+// read is an error, but all others are looked after.
 func (s *Store) RenewEndless(ctx context.Context, maxHold time.Duration) (f locks.EndlessRenewals, err error) {
 	next := locks.ListRequest{DB: locks.AllDBs, Count: listMost}
+	damaged := error(nil)
 	for {
 		p, err := s.page(ctx, next)
 		if err != nil {
@@ -21,8 +24,9 @@ func (s *Store) RenewEndless(ctx context.Context, maxHold time.Duration) (f lock
 				s.renewEndlessOne(ctx, p.names[i], v, maxHold, &f)
 			}
 		}
+		damaged = cmp.Or(damaged, p.damaged)
 		if next.Cursor = p.cursor; p.cursor == "0" {
-			return f, nil
+			return f, damaged
 		}
 	}
 }

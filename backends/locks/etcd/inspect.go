@@ -91,6 +91,22 @@ type page struct {
 	views  []*view // of who has the name; nil: it is only read
 	read   []bool  // there are keys of who reads it
 	cursor string  // where to go on; "0": there is no more
+
+	damaged error // of the first name whose own key cannot be read; its view is nil
+}
+
+// keysFrom are some keys of names, of who reads one, or waits for those. It passes over keys of anything else, however many there are.
+func (s *Store) keysFrom(ctx context.Context, from []byte, count int) (found rangeResponse, err error) {
+	ours := func(kv keyValue) bool { _, _, ok := s.keys().parseLock(kv.Key); return ok }
+	for ; ; count = listMost {
+		found = rangeResponse{}
+		ask := rangeRequest{Key: from, End: after(s.keys().locks()), Limit: int64(count)}
+		err = s.client.call(ctx, s.limit(0), "kv/range", ask, &found)
+		if err != nil || !found.More || slices.ContainsFunc(found.Kvs, ours) {
+			return found, named(err, "LOCKCTL", "")
+		}
+		from = append(found.Kvs[len(found.Kvs)-1].Key, 0)
+	}
 }
 
 // page looks at some keys behind the cursor: the digits of the last name that was looked at.
@@ -104,10 +120,9 @@ func (s *Store) page(ctx context.Context, r locks.ListRequest) (p page, err erro
 		from = append(from, r.Cursor+"0"...) // behind all keys of these digits
 	}
 	count := min(cmp.Or(max(r.Count, 0), listCount), listMost)
-	var answer rangeResponse
-	err = s.client.call(ctx, s.limit(0), "kv/range", rangeRequest{Key: from, End: after(prefix), Limit: int64(count)}, &answer)
+	answer, err := s.keysFrom(ctx, from, count)
 	if err != nil {
-		return p, named(err, "LOCKCTL", "")
+		return p, err
 	}
 	p.cursor = "0"
 	pattern, _, _ := glob.Parse(cmp.Or(r.Match, "*")) // one with an open class is read as Redis does
@@ -129,13 +144,18 @@ func (s *Store) page(ctx context.Context, r locks.ListRequest) (p page, err erro
 			last++
 		}
 		if kind == isName {
-			if p.views[last], err = s.viewOf(k, kv, answer.Header.Revision); err != nil {
-				return p, err
+			v, err := s.viewOf(k, kv, answer.Header.Revision)
+			if err == nil {
+				p.views[last] = v
 			}
+			p.damaged = cmp.Or(p.damaged, err)
 		}
 	}
 	if last := len(p.names) - 1; answer.More && last >= 0 && p.views[last] == nil { // its own key may be behind these
 		p.views[last], err = s.read(ctx, question{op: "LOCKCTL", key: p.names[last]}, s.limit(0))
+		if errors.Is(err, errDamaged) {
+			p.views[last], p.damaged, err = nil, err, nil
+		}
 	}
 	return p, err
 }
@@ -143,7 +163,7 @@ func (s *Store) page(ctx context.Context, r locks.ListRequest) (p page, err erro
 // List implements locks.Inspector.
 func (s *Store) List(ctx context.Context, r locks.ListRequest) (locks.Listing, error) {
 	p, err := s.page(ctx, r)
-	if err != nil {
+	if err = cmp.Or(err, p.damaged); err != nil {
 		return locks.Listing{}, err
 	}
 	l := locks.Listing{Cursor: p.cursor}

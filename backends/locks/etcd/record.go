@@ -87,14 +87,16 @@ func encode(v any) []byte {
 	return text
 }
 
-// decode reads a value; nil if there is none.
+var errDamaged = errors.New("not written by lockproxy")
+
+// decode reads a value; nil if there is none. Its error is errDamaged.
 func decode[T any](kv *keyValue) (*T, int64, error) {
 	if kv == nil {
 		return nil, 0, nil
 	}
 	v := new(T)
 	if err := json.Unmarshal(kv.Value, v); err != nil {
-		return nil, 0, fmt.Errorf("the key %.100q was not written by lockproxy: %w", kv.Key, err)
+		return nil, 0, fmt.Errorf("the key %.100q was %w: %w", kv.Key, errDamaged, err)
 	}
 	return v, kv.Mod, nil
 }
@@ -148,7 +150,7 @@ func (k keys) seat(at locks.Key, number int) []byte {
 	return []byte(k.seats(at) + strconv.Itoa(number))
 }
 
-// parseLock reads what lock, readers and intent wrote: the name, and what the key is of it.
+// parseLock reads what lock, readers and intent wrote: the name, and what the key is of it. It is not ok if they did not.
 func (k keys) parseLock(key []byte) (at locks.Key, kind byte, ok bool) {
 	rest, ours := strings.CutPrefix(string(key), k.locks())
 	if !ours || len(rest) <= hashed {
@@ -166,8 +168,9 @@ func (k keys) parseLock(key []byte) (at locks.Key, kind byte, ok bool) {
 		}
 		name = name[:of]
 	}
+	at = locks.Key{DB: n, Name: name}
 	ok = found && err == nil && name != "" && (kind == isName || kind == isReader || kind == isIntent)
-	return locks.Key{DB: n, Name: name}, kind, ok
+	return at, kind, ok && strings.HasPrefix(string(key), k.digits(at))
 }
 
 // Keys beside that of a name: of the grant released last, of the last grant of an owner, of a change that is done once, of a request, and of

@@ -1,0 +1,68 @@
+package etcd_test
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+// write puts a key into etcd, as an operator or another program would.
+func write(t *testing.T, m *redistest.Etcd, key, value string) {
+	t.Helper()
+	text := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
+	ask(t, m, "kv/put", fmt.Sprintf(`{"key":%q,"value":%q}`, text(key), text(value)), &struct{}{})
+}
+
+// TestDamaged_Keys: keys of other programs below the prefix hide no name from LIST, and one that cannot be read does not keep the others from being
+// renewed.
+func TestDamaged_Keys(t *testing.T) {
+	t.Parallel()
+	members := redistest.StartEtcd(t, 1)
+	st := newStore(t, members, "test")
+	s := serve(t, st)
+	lock(t, s, locks.LockRequest{Owner: "a", Open: true})
+	for i := range 25 {
+		write(t, members[0], fmt.Sprint("test/lock/", i), "theirs")
+		write(t, members[0], fmt.Sprintf("test/lock/0000000000000000/0:%d", i), "{}")
+		write(t, members[0], fmt.Sprintf("test/lock/program-with-names/%d", i), "theirs")
+	}
+	r, held := locks.ListRequest{Count: 4}, 0
+	for cursor := ""; cursor != "0"; r.Cursor = cursor {
+		l, err := s.List(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held, cursor = held+len(l.Held), l.Cursor
+	}
+	if held != 1 {
+		t.Errorf("%d names are listed", held)
+	}
+	lock(t, s, locks.LockRequest{Key: locks.Key{Name: "damaged"}, Owner: "a"})
+	write(t, members[0], keyOf(t, members[0], "damaged"), "theirs")
+	f, err := st.RenewEndless(t.Context(), time.Hour)
+	if f.Open != 1 || err == nil || !strings.Contains(err.Error(), "damaged") {
+		t.Errorf("%+v, %v", f, err)
+	}
+	if _, err := s.List(t.Context(), locks.ListRequest{}); err == nil || !strings.Contains(err.Error(), "damaged") {
+		t.Errorf("LIST: %v", err)
+	}
+}
+
+// keyOf is the key in etcd of a name that is held.
+func keyOf(t *testing.T, m *redistest.Etcd, name string) string {
+	t.Helper()
+	var all struct{ Kvs []struct{ Key []byte } }
+	ask(t, m, "kv/range", `{"key":"dGVzdC9sb2NrLw==","range_end":"dGVzdC9sb2NrMA==","keys_only":true}`, &all) // test/lock/ to test/lock0
+	for _, kv := range all.Kvs {
+		if strings.HasSuffix(string(kv.Key), ":"+name) {
+			return string(kv.Key)
+		}
+	}
+	t.Fatal("there is no key of " + name)
+	return ""
+}
