@@ -291,7 +291,7 @@ type part struct {
 func (s *Store) parts(q question) []part {
 	k := s.keys()
 	all := []part{
-		{rangeRequest{Key: k.floor()}, func(_ *view, found *rangeResponse, _ int64) error { return s.learnFloor(found.first()) }}, // first: the cache goes by it
+		{rangeRequest{Key: k.floor()}, func(_ *view, found *rangeResponse, _ int64) error { s.learnFloor(found.first()); return nil }}, // first: the cache goes by it
 		{rangeRequest{Key: k.lock(q.key)}, func(v *view, found *rangeResponse, at int64) error { return s.see(q.key, found.first(), at, v) }},
 	}
 	if !q.beside { // what UNLOCK and sessions ask

@@ -66,3 +66,22 @@ func keyOf(t *testing.T, m *redistest.Etcd, name string) string {
 	t.Fatal("there is no key of " + name)
 	return ""
 }
+
+// TestDamaged_Floor: fences go up whatever somebody writes in place of what they begin above.
+func TestDamaged_Floor(t *testing.T) {
+	t.Parallel()
+	members := redistest.StartEtcd(t, 1)
+	s := []*locks.Service{serve(t, newStore(t, members, "test")), serve(t, newStore(t, members, "test"))}
+	last := int64(0)
+	for _, value := range []string{"", "1000", "theirs", "9223372036854775807", "-9223372036854775808"} {
+		write(t, members[0], "test/floor", value)
+		for i := range 4 {
+			g := lock(t, s[i%2], locks.LockRequest{Owner: "a"})
+			if g.Fence <= last || g.Fence >= 1<<53 {
+				t.Fatalf("floor %q: fence %d after %d", value, g.Fence, last)
+			}
+			last = g.Fence
+			unlock(t, s[i%2], locks.UnlockRequest{Owner: "a"}, 0)
+		}
+	}
+}

@@ -102,11 +102,11 @@ type floor struct {
 }
 
 const (
-	floorMargin = time.Minute     // by how much clocks may differ: of proxies, and of the Redis servers whose fences were used before
-	floorStep   = 2 * time.Second // a floor is not raised by less: in the seconds in which that may be done late, there are fewer revisions
-)
+	floorMargin  = time.Minute // by how much clocks may differ: of proxies, and of the Redis servers whose fences were used before
+	highestFloor = 1 << 52     // clients may keep fences in 53 bits
 
-var errFloor = errors.New("the fence floor in etcd is not a number")
+	floorStep = 2 * time.Second // a floor is not raised by less: in the seconds in which that may be done late, there are fewer revisions
+)
 
 // getFloor reads the floor, and writes one if there is none. A transaction is to have the condition that it is still there. The floor that a proxy
 // finds when it starts is raised: larger fences may have been told since by Redis, or by this etcd before it was restored from a backup. That is
@@ -138,9 +138,7 @@ func (s *Store) getFloor(ctx context.Context, limit time.Duration) (base int64, 
 			}
 			kv = found.first()
 		}
-		if err := s.learnFloor(kv); err != nil {
-			return 0, nil, err
-		}
+		s.learnFloor(kv)
 		mod = s.floor.compareTo(fresh, r.Header.Revision)
 	}
 }
@@ -163,22 +161,23 @@ func (f *floor) get(key []byte) (base int64, is []compare) {
 	return f.base, []compare{modIs(key, f.mod), valueIs(key, f.value)}
 }
 
-// learnFloor notes the floor as it was read; nil: there is none.
-func (s *Store) learnFloor(kv *keyValue) error {
+// learnFloor notes the floor as it was read; nil: there is none. One that is lower than it was, or no floor at all, somebody else wrote: it is to be
+// raised.
+func (s *Store) learnFloor(kv *keyValue) {
 	f := &s.floor
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if kv == nil {
 		f.mod = 0
-		return nil
+		return
 	}
 	value, err := strconv.ParseInt(strings.TrimSpace(string(kv.Value)), 10, 64)
-	if err != nil {
-		return errFloor
+	if err != nil || value < 0 || value > highestFloor {
+		value = 0
 	}
+	f.high = f.high && value-kv.Mod >= f.base
 	f.base, f.mod, f.value = value-kv.Mod, kv.Mod, kv.Value
 	s.cache.base.Store(f.base)
-	return nil
 }
 
 func (s *Store) keys() keys { return keys{s.opts.Prefix} }
