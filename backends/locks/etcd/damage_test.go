@@ -85,3 +85,31 @@ func TestDamaged_Floor(t *testing.T) {
 		}
 	}
 }
+
+// TestRevoked: what an operator revokes the lease of is gone; a proxy does not go on to use that lease.
+func TestRevoked(t *testing.T) {
+	t.Parallel()
+	members := redistest.StartEtcd(t, 1)
+	s := serve(t, newStore(t, members, "test"))
+	before := lock(t, s, locks.LockRequest{Owner: "a"})
+	post := func() {
+		t.Helper()
+		all, err := s.Post(t.Context(), locks.PostRequest{Notice: locks.Notice{ID: "p", Text: "x"}, Keep: time.Hour})
+		if err != nil || len(all) != 1 {
+			t.Fatalf("%v, %v", all, err)
+		}
+	}
+	post()
+	var all struct{ Leases []struct{ ID string } }
+	ask(t, members[0], "lease/leases", "{}", &all)
+	for _, l := range all.Leases {
+		ask(t, members[0], "lease/revoke", fmt.Sprintf(`{"ID":%q}`, l.ID), &struct{}{})
+	}
+	post()
+	if g := lock(t, s, locks.LockRequest{Owner: "b"}); g.Fence <= before.Fence {
+		t.Errorf("fence %d after %d", g.Fence, before.Fence)
+	}
+	if _, err := s.Unlock(t.Context(), locks.UnlockRequest{Key: job, Owner: "a"}); err == nil {
+		t.Error("the owner is not told")
+	}
+}

@@ -70,6 +70,16 @@ func (s *Store) lease(ctx context.Context, limit, need time.Duration) (string, e
 	return l.id, nil
 }
 
+// underLease does what puts keys under leases, and does it again where etcd has lost some of these.
+func (s *Store) underLease(do func() error) error {
+	err := do()
+	if errors.Is(err, errNoLease) {
+		s.leases.forget()
+		err = do()
+	}
+	return err
+}
+
 // of is the lease of a kind. Those that have ended are forgotten, unless somebody has the turn.
 func (l *leases) of(kind int64) *lease {
 	l.mu.Lock()
