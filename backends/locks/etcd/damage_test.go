@@ -3,11 +3,17 @@ package etcd_test
 import (
 	"encoding/base64"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/etcd"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
@@ -112,4 +118,44 @@ func TestRevoked(t *testing.T) {
 	if _, err := s.Unlock(t.Context(), locks.UnlockRequest{Key: job, Owner: "a"}); err == nil {
 		t.Error("the owner is not told")
 	}
+}
+
+// TestUsers_Watch: a watch that is opened with a token that has become too old is opened again with another one, though nothing else logs in.
+func TestUsers_Watch(t *testing.T) {
+	t.Parallel()
+	member := redistest.StartEtcd(t, 1, "--auth-token-ttl", "1")[0]
+	enableUsers(t, member)
+	var old, current atomic.Value
+	old.Store("")
+	current.Store("")
+	let := make(chan struct{})
+	pass := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: member.Addr()})
+	pass.FlushInterval = -1
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/watch"):
+			current.Store(r.Header.Get("Authorization"))
+		case strings.HasSuffix(r.URL.Path, "/kv/txn") && old.Load() != "":
+			<-let
+		}
+		pass.ServeHTTP(w, r)
+	}))
+	target, err := etcd.Parse("etcd://proxy:p%40ss%3Asecret@" + strings.TrimPrefix(front.URL, "http://") + "/test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := etcd.New(etcd.Options{Target: target, NodeTimeout: time.Minute, MaxTTL: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(front.Close) // after the Service has ended
+	t.Cleanup(func() { close(let) })
+	s := serve(t, st)
+	lock(t, s, locks.LockRequest{Owner: "a", TTL: time.Hour})
+	inLine(t, s, "b")
+	eventually(t, "it watches", func() bool { return current.Load() != "" })
+	old.Store(current.Load())   // no LOCK logs in from now on
+	time.Sleep(3 * time.Second) // the token is too old
+	front.CloseClientConnections()
+	eventually(t, "it watches with another token", func() bool { return current.Load() != old.Load() })
 }

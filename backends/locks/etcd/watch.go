@@ -167,6 +167,10 @@ func (c *client) watch(ctx context.Context, member int, w watchCreate) (*stream,
 	err = st.dec.Decode(&first)
 	if err == nil && (!first.Result.Created || first.Result.Canceled) {
 		err = fmt.Errorf("watching: %s%s", first.Result.Reason, first.Error)
+		if token != "" { // etcd does not say that it is too old
+			_, loginErr := c.login(within, member, token) // for the next time
+			err = errors.Join(err, loginErr)
+		}
 	}
 	if !late() && err == nil {
 		err = errTimeout
