@@ -25,6 +25,7 @@ const (
 
 	pathStatus = "maintenance/status"
 	pathWatch  = "watch"
+	pathRange  = "kv/range"
 )
 
 var (
@@ -38,7 +39,7 @@ type client struct {
 	target     Target
 	timeout    time.Duration // of one try
 	http       *http.Client  // for what callers wait for
-	background *http.Client  // for looks at members, and watches: a queue for connections is no reason to think a member down
+	background *http.Client  // for looks at members, lists and watches: a queue for connections is no reason to think a member down
 	scheme     string
 	using      atomic.Int64 // the member that is asked first
 
@@ -246,7 +247,7 @@ func (c *client) send(ctx context.Context, i int, path, token string, body []byt
 		req.Header.Set("Authorization", token)
 	}
 	by := c.http
-	if path == pathStatus || path == pathWatch {
+	if path == pathStatus || path == pathWatch || path == pathRange {
 		by = c.background
 	}
 	resp, err := by.Do(req)

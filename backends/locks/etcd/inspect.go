@@ -101,7 +101,7 @@ func (s *Store) keysFrom(ctx context.Context, from []byte, count int) (found ran
 	for ; ; count = listMost {
 		found = rangeResponse{}
 		ask := rangeRequest{Key: from, End: after(s.keys().locks()), Limit: int64(count)}
-		err = s.client.call(ctx, s.limit(0), "kv/range", ask, &found)
+		err = s.client.call(ctx, s.limit(0), pathRange, ask, &found)
 		if err != nil || !found.More || slices.ContainsFunc(found.Kvs, ours) {
 			return found, named(err, "LOCKCTL", "")
 		}

@@ -327,6 +327,19 @@ func TestUsers(t *testing.T) {
 	}
 }
 
+// TestUsers_Enabled: members that no longer let this user in are shown not to vote within seconds, also where nobody asks for a lock.
+func TestUsers_Enabled(t *testing.T) {
+	t.Parallel()
+	members := redistest.StartEtcd(t, 1)
+	s := serve(t, newStore(t, members, "test"))
+	eventually(t, "it votes", func() bool { return s.Stats().Voting == 1 })
+	enableUsers(t, members[0])
+	eventually(t, "it refuses", func() bool {
+		n := s.Nodes()[0]
+		return n.State == locks.NodeRefusing && strings.Contains(n.Brief(), "user name is empty")
+	})
+}
+
 // enableUsers gives etcd the user proxy, who may use keys of test, and other, who may not.
 func enableUsers(t *testing.T, m *redistest.Etcd) {
 	t.Helper()
@@ -349,8 +362,11 @@ func TestUsers_OneLogsIn(t *testing.T) {
 	pass := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: member.Addr()})
 	pass.FlushInterval = -1
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasSuffix(r.URL.Path, "/auth/authenticate") {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/auth/authenticate"):
 			logins.Add(1)
+		case strings.HasSuffix(r.URL.Path, "/kv/range"):
+			panic(http.ErrAbortHandler) // no look at the member logs in
 		}
 		pass.ServeHTTP(w, r)
 	}))

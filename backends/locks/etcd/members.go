@@ -53,15 +53,29 @@ func (s *Store) probeAll(ctx context.Context) []statusResponse {
 	var asked sync.WaitGroup
 	for i := range all {
 		asked.Go(func() {
-			began := s.Now()
-			err := s.client.try(ctx, i, pathStatus, []byte("{}"), &all[i])
+			took, err := s.probe(ctx, i, &all[i])
 			if ctx.Err() == nil {
-				s.noteStatus(i, &all[i], err, s.Now()-began)
+				s.noteStatus(i, &all[i], err, took)
 			}
 		})
 	}
 	asked.Wait()
 	return all
+}
+
+// probe asks a member how it is, which it tells everybody, and whether it shows this user a key.
+func (s *Store) probe(ctx context.Context, i int, r *statusResponse) (took time.Duration, err error) {
+	began := s.Now()
+	err = s.client.try(ctx, i, pathStatus, []byte("{}"), r)
+	took = s.Now() - began
+	if err != nil || r.Leader == "" || r.Leader == "0" || r.Learner {
+		return took, err
+	}
+	err = s.client.try(ctx, i, pathRange, encode(rangeRequest{Key: s.keys().floor(), Own: true}), &rangeResponse{})
+	if refused := (*refusal)(nil); errors.As(err, &refused) {
+		return took, err
+	}
+	return took, nil
 }
 
 // noteStatus keeps what a member has said, and logs a change.

@@ -231,7 +231,7 @@ func (s *Store) DropIntent(h locks.Holder) {
 		defer s.host.Lines.Wake(h.Whole())
 		limit, key := s.limit(0), s.keys().intent(h.Whole())
 		var found rangeResponse
-		if err := s.client.call(ctx, limit, "kv/range", rangeRequest{Key: key}, &found); err != nil {
+		if err := s.client.call(ctx, limit, pathRange, rangeRequest{Key: key}, &found); err != nil {
 			return err
 		}
 		v, err := s.viewOf(intentKey(h.Key), found.first(), found.Header.Revision)

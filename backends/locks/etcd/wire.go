@@ -28,6 +28,7 @@ type rangeRequest struct {
 	End      []byte `json:"range_end,omitempty"`
 	Limit    int64  `json:"limit,omitempty"`
 	KeysOnly bool   `json:"keys_only,omitempty"`
+	Own      bool   `json:"serializable,omitempty"` // as the member has it, which asks no other one
 }
 
 type rangeResponse struct {
