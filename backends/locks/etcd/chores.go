@@ -47,14 +47,12 @@ func (s *Store) mark(ctx context.Context, w *write) error {
 		return nil
 	}
 	limit := s.limit(s.opts.MaxTTL)
-	return s.underLease(func() error {
-		lease, err := s.lease(ctx, limit, 2*w.need+memoryExtra)
-		if err != nil {
-			return err
-		}
-		put := requestOp{Put: &putRequest{Key: w.once, Value: []byte{}, Lease: lease}}
-		return s.client.call(ctx, limit, "kv/txn", txnRequest{Success: []requestOp{put}}, &txnResponse{})
-	})
+	lease, err := s.lease(ctx, limit, 2*w.need+memoryExtra)
+	if err != nil {
+		return err
+	}
+	put := requestOp{Put: &putRequest{Key: w.once, Value: []byte{}, Lease: lease}}
+	return s.client.call(ctx, limit, "kv/txn", txnRequest{Success: []requestOp{put}}, &txnResponse{})
 }
 
 // expireLater has a name looked at when the next hold ends that this proxy wrote.

@@ -95,6 +95,13 @@ type page struct {
 	damaged error // of the first name whose own key cannot be read; its view is nil
 }
 
+// show has the last name seen so.
+func (p *page) show(v *view, err error) {
+	if p.damaged = cmp.Or(p.damaged, err); err == nil {
+		p.views[len(p.views)-1] = v
+	}
+}
+
 // keysFrom are some keys of names, of who reads one, or waits for those. It passes over keys of anything else, however many there are.
 func (s *Store) keysFrom(ctx context.Context, from []byte, count int) (found rangeResponse, err error) {
 	ours := func(kv keyValue) bool { _, _, ok := s.keys().parseLock(kv.Key); return ok }
@@ -144,20 +151,13 @@ func (s *Store) page(ctx context.Context, r locks.ListRequest) (p page, err erro
 			last++
 		}
 		if kind == isName {
-			v, err := s.viewOf(k, kv, answer.Header.Revision)
-			if err == nil {
-				p.views[last] = v
-			}
-			p.damaged = cmp.Or(p.damaged, err)
+			p.show(s.viewOf(k, kv, answer.Header.Revision))
 		}
 	}
 	if last := len(p.names) - 1; answer.More && last >= 0 && p.views[last] == nil { // its own key may be behind these
-		p.views[last], err = s.read(ctx, question{op: "LOCKCTL", key: p.names[last]}, s.limit(0))
-		if errors.Is(err, errDamaged) {
-			p.views[last], p.damaged, err = nil, err, nil
-		}
+		p.show(s.read(ctx, question{op: "LOCKCTL", key: p.names[last]}, s.limit(0)))
 	}
-	return p, err
+	return p, nil
 }
 
 // List implements locks.Inspector.
@@ -265,7 +265,7 @@ func (s *Store) Force(ctx context.Context, k locks.Key, fence int64) (was locks.
 // force is Force of one lock.
 func (s *Store) force(ctx context.Context, k locks.Key, fence int64) (was locks.Holding, held bool, err error) {
 	defer s.host.Lines.Wake(k.Whole())
-	defer s.busy.begin(k)()
+	defer s.busy.Begin(k)()
 	_, err = s.change(ctx, question{op: "LOCKCTL", key: k}, func(v *view) (*write, error) {
 		if v.resent && (len(v.holds) == 0 || v.fence != was.Fence) {
 			return nil, nil // it is done, or need not be; whoever has the name now was granted it since

@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -68,16 +67,6 @@ func (s *Store) lease(ctx context.Context, limit, need time.Duration) (string, e
 	granted := time.Duration(ttl) * time.Second
 	l.id, l.until = r.ID, asked+granted-locks.Drift(granted)
 	return l.id, nil
-}
-
-// underLease does what puts keys under leases, and does it again where etcd has lost some of these.
-func (s *Store) underLease(do func() error) error {
-	err := do()
-	if errors.Is(err, errNoLease) {
-		s.leases.forget()
-		err = do()
-	}
-	return err
 }
 
 // of is the lease of a kind. Those that have ended are forgotten, unless somebody has the turn.

@@ -67,15 +67,14 @@ func (s *Store) probeAll(ctx context.Context) []statusResponse {
 func (s *Store) probe(ctx context.Context, i int, r *statusResponse) (took time.Duration, err error) {
 	began := s.Now()
 	err = s.client.try(ctx, i, pathStatus, []byte("{}"), r)
-	took = s.Now() - began
-	if err != nil || r.Leader == "" || r.Leader == "0" || r.Learner {
+	if took = s.Now() - began; err != nil || r.Leader == "" || r.Leader == "0" || r.Learner {
 		return took, err
 	}
-	err = s.client.try(ctx, i, pathRange, encode(rangeRequest{Key: s.keys().floor(), Own: true}), &rangeResponse{})
-	if refused := (*refusal)(nil); errors.As(err, &refused) {
-		return took, err
+	shown := s.client.try(ctx, i, pathRange, encode(rangeRequest{Key: s.keys().floor(), Own: true}), &rangeResponse{})
+	if refused := (*refusal)(nil); errors.As(shown, &refused) {
+		err = shown
 	}
-	return took, nil
+	return took, err
 }
 
 // noteStatus keeps what a member has said, and logs a change.

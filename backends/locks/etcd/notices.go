@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
@@ -10,19 +11,20 @@ import (
 // Post implements locks.Noticeboard. An etcd is never unused: it has no data of clients among which a notice would be.
 func (s *Store) Post(ctx context.Context, r locks.PostRequest) (all []locks.Notice, err error) {
 	key := s.keys().notice(r.ID)
+	op := requestOp{Delete: &deleteRequest{Key: key}}
+	if r.Text != "" {
+		lease, err := s.lease(ctx, s.limit(0), r.Keep)
+		if err != nil {
+			return nil, named(err, "LOCKCTL", "")
+		}
+		op = requestOp{Put: &putRequest{Key: key, Value: []byte(r.Text), Lease: lease}}
+	}
 	list := rangeRequest{Key: []byte(s.keys().notices()), End: after(s.keys().notices())}
 	var t txnResponse
-	if err := s.underLease(func() error {
-		op := requestOp{Delete: &deleteRequest{Key: key}}
-		if r.Text != "" {
-			lease, err := s.lease(ctx, s.limit(0), r.Keep)
-			if err != nil {
-				return err
-			}
-			op = requestOp{Put: &putRequest{Key: key, Value: []byte(r.Text), Lease: lease}}
-		}
-		return s.client.call(ctx, s.limit(0), "kv/txn", txnRequest{Success: []requestOp{op, {Range: &list}}}, &t)
-	}); err != nil {
+	if err := s.client.call(ctx, s.limit(0), "kv/txn", txnRequest{Success: []requestOp{op, {Range: &list}}}, &t); errors.Is(err, errNoLease) {
+		s.leases.forget()
+		return s.Post(ctx, r)
+	} else if err != nil {
 		return nil, named(err, "LOCKCTL", "")
 	}
 	found, err := t.at(1)

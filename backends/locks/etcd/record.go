@@ -87,16 +87,14 @@ func encode(v any) []byte {
 	return text
 }
 
-var errDamaged = errors.New("not written by lockproxy")
-
-// decode reads a value; nil if there is none. Its error is errDamaged.
+// decode reads a value; nil if there is none.
 func decode[T any](kv *keyValue) (*T, int64, error) {
 	if kv == nil {
 		return nil, 0, nil
 	}
 	v := new(T)
 	if err := json.Unmarshal(kv.Value, v); err != nil {
-		return nil, 0, fmt.Errorf("the key %.100q was %w: %w", kv.Key, errDamaged, err)
+		return nil, 0, fmt.Errorf("the key %.100q was not written by lockproxy: %w", kv.Key, err)
 	}
 	return v, kv.Mod, nil
 }

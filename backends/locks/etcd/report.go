@@ -18,7 +18,7 @@ func (s *Store) Report(r *metrics.Report) {
 		}
 	}
 	r.Gauge("lockproxy_lock_nodes", "Members of etcd that lock-store names.", float64(len(nodes)))
-	r.Gauge("lockproxy_lock_nodes_voting", "Members that answer, and have a leader.", float64(voting))
+	r.Gauge("lockproxy_lock_nodes_voting", "Members that answer, have a leader, and let the user in.", float64(voting))
 	r.Gauge("lockproxy_lock_nodes_quorum", "Members that must vote for anything to be decided.", float64(s.need()))
 	for i, n := range nodes {
 		name := n.Address

@@ -55,7 +55,7 @@ type Store struct {
 	leases leases
 	floor  floor
 	chores *chores.List
-	busy   busy
+	busy   chores.Busy[locks.Key] // changes here that may take a grant from its owner: while one is under way, a renewal that finds no grant does not know who took it
 	stats  storeCounters
 	status statuses
 
@@ -157,36 +157,6 @@ func (s *Store) Until(h locks.Holder, fence int64, ids []string) (until time.Dur
 		}
 	}
 	return until, until != 0
-}
-
-// A busy counts the changes under way here that may take a grant from its owner. While one is, a renewal that does not
-// find the grant says nothing about who took it.
-type busy struct {
-	mu sync.Mutex
-	n  map[locks.Key]int
-}
-
-// begin counts a change of a name until end is called.
-func (b *busy) begin(k locks.Key) (end func()) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.n == nil {
-		b.n = map[locks.Key]int{}
-	}
-	b.n[k]++
-	return func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		if b.n[k]--; b.n[k] == 0 {
-			delete(b.n, k)
-		}
-	}
-}
-
-func (b *busy) any(k locks.Key) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.n[k] > 0
 }
 
 var _ interface {
