@@ -145,10 +145,8 @@ func (s *Store) page(ctx context.Context, r locks.ListRequest) (p page, err erro
 		if r.DB != locks.AllDBs && k.DB != r.DB || !pattern.Matches(k.Name) || kind == isIntent {
 			continue
 		}
-		last := len(p.names) - 1
-		if last < 0 || p.names[last] != k {
+		if last := len(p.names) - 1; last < 0 || p.names[last] != k {
 			p.names, p.views, p.read = append(p.names, k), append(p.views, nil), append(p.read, kind == isReader)
-			last++
 		}
 		if kind == isName {
 			p.show(s.viewOf(k, kv, answer.Header.Revision))
