@@ -411,11 +411,12 @@ func (h *simHistory) gaveBack(b *simBelief) {
 	}
 }
 
-// last is the hold that the owner counts on for longest, nil if there is none: a session's,
-// or the one that ends last.
+// last is the hold that the owner counts on for longest, nil if there is none: a session's
+// whose proxy lives, or the one that ends last.
 func (b *simBelief) last() (last *simHold) {
+	kept := func(x *simHold) bool { return x.proxy != nil && x.proxy.life.Err() == nil }
 	for _, x := range b.holds {
-		if !x.over && (last == nil || last.proxy == nil && (x.proxy != nil || x.until.After(last.until))) {
+		if !x.over && (last == nil || !kept(last) && (kept(x) || x.until.After(last.until))) {
 			last = x
 		}
 	}
