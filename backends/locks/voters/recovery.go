@@ -225,7 +225,7 @@ func (s *Set) RepairNodes(ctx context.Context, enlist bool) (acted bool) {
 	return len(actions) > 0
 }
 
-func (s *Set) probeTimeout() time.Duration { return max(minProbeTimeout, s.Opts.NodeTimeout) }
+func (s *Set) probeTimeout() time.Duration { return max(minProbeTimeout, s.Opts.fixedTimeout()) }
 
 // probeRecords is probe, but asks nodes that are not to be enlisted, and had no record, only whether they have one
 // now: an unused node may be the clients' own server, on which they should see no scripts.
