@@ -43,6 +43,10 @@ type reading struct {
 	maxTTL   int64 // ms
 }
 
+func newReading(s *voters.Set, without ...int) *reading {
+	return &reading{set: s, without: without, names: map[string]*heldName{}, requests: map[string]request{}}
+}
+
 // A heldName is a name that may be held.
 type heldName struct {
 	left   int64 // ms, of the hold that lasts longest
@@ -79,7 +83,7 @@ type request struct {
 // copyTo makes a copy to each of these nodes, of one reading. It returns how many names they are in doubt about, and an error for
 // each. errElsewhere says that another one is under way.
 func copyTo(ctx context.Context, set *voters.Set, to []voters.Forgotten) (names int, errs []error) {
-	r := &reading{set: set, names: map[string]*heldName{}, requests: map[string]request{}}
+	r := newReading(set)
 	copies, errs := make([]nodeCopy, len(to)), make([]error, len(to))
 	forEach := func(do func(*nodeCopy) error) {
 		var all sync.WaitGroup

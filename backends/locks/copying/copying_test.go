@@ -83,7 +83,7 @@ func TestLogFailed_OnceAMinute(t *testing.T) {
 
 // TestAdd_KeepsWhatAnyNodeKnows: every owner's holds, until the last of them ends by any node.
 func TestAdd_KeepsWhatAnyNodeKnows(t *testing.T) {
-	o := &reading{names: map[string]*heldName{}, requests: map[string]request{}}
+	o := newReading(nil)
 	for _, p := range []page{
 		{floor: 5, holdings: []holding{{"0:job", 900, owned{"walice", []string{"a1", "a2"}}}}, requests: map[string]request{"LTAG": {"3", 50}}},
 		{floor: 9, holdings: []holding{{"0:job", 400, owned{"walice", []string{"a2", "a3"}}}, {"0:job", 300, owned{"wbob", []string{"b1"}}}}, requests: map[string]request{"LTAG": {"4", 60}}},
@@ -113,7 +113,7 @@ func TestReadOthers_TooFew(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := &reading{set: set, without: []int{0}, names: map[string]*heldName{}, requests: map[string]request{}}
+		o := newReading(set, 0)
 		if err := o.readOthers(t.Context()); !errors.Is(err, errTooFew) {
 			t.Errorf("of %d nodes, of which none is there: %v", len(addrs), err)
 		}
