@@ -111,7 +111,7 @@ var drawing = []room{
 	{pkg: "backends/locks/memstore",
 		ours: []string{"backends/locks"}},
 	{pkg: "backends/locks/etcd",
-		ours:   []string{"backends/glob", "backends/locks", "backends/locks/chores", "backends/locks/seats", "backends/loglimit", "backends/metrics"},
+		ours:   []string{"backends/glob", "backends/locks", "backends/locks/chores", "backends/locks/inflight", "backends/locks/seats", "backends/loglimit", "backends/metrics"},
 		theirs: []string{"github.com/hashicorp/golang-lru/v2"}},
 	{pkg: "backends/locks/quorum",
 		ours:   []string{"backends/locks", "backends/locks/vote", "backends/locks/voters", "backends/locks/copying", "backends/locks/hints", "backends/locks/holdid", "backends/locks/inflight", "backends/locks/nodekeys", "backends/locks/seats", "backends/locks/tally", "backends/metrics", "scripts"},

@@ -41,7 +41,7 @@ func (s *Store) Acquire(ctx context.Context, r locks.Attempt) (locks.Decision, e
 		a.guess = s.seats.Pick(r.Key, r.Permits, s.opts.Random.Int)
 	}
 	if r.Fresh || r.Replaces != nil {
-		defer s.busy.Begin(r.Key)()
+		defer s.changing.Begin(r.Key)()
 	}
 	d, err := s.change(ctx, q, func(v *view) (*write, error) {
 		w, err := a.decide(v)

@@ -263,7 +263,7 @@ func (s *Store) Force(ctx context.Context, k locks.Key, fence int64) (was locks.
 // force is Force of one lock.
 func (s *Store) force(ctx context.Context, k locks.Key, fence int64) (was locks.Holding, held bool, err error) {
 	defer s.host.Lines.Wake(k.Whole())
-	defer s.busy.Begin(k)()
+	defer s.changing.Begin(k)()
 	_, err = s.change(ctx, question{op: "LOCKCTL", key: k}, func(v *view) (*write, error) {
 		if v.resent && (len(v.holds) == 0 || v.fence != was.Fence) {
 			return nil, nil // it is done, or need not be; whoever has the name now was granted it since

@@ -27,7 +27,7 @@ func (s *Store) Release(ctx context.Context, r locks.UnlockRequest) (holdsLeft i
 		u.tag = tagOf(h, r.Req)
 	}
 	defer s.host.Lines.Wake(r.Whole())
-	defer s.busy.Begin(r.Key)() // after the session was told
+	defer s.changing.Begin(r.Key)() // after the session was told
 	d, err := s.change(ctx, question{op: "UNLOCK", key: r.Key, owner: r.Owner, tag: u.tag, ttl: s.opts.MaxTTL}, u.decide)
 	if few := (*locks.QuorumError)(nil); errors.As(err, &few) && few.Nodes == 0 {
 		few.Op, few.Name, few.Nodes, few.Need = "UNLOCK", r.Name, len(s.opts.Members), s.need()
@@ -132,7 +132,7 @@ func (s *Store) take(ctx context.Context, k locks.Key, ids []string) (freed bool
 
 // GiveBack implements locks.Store.
 func (s *Store) GiveBack(h locks.Holder, fence int64, ids []string) {
-	defer s.busy.Begin(h.Key)()
+	defer s.changing.Begin(h.Key)()
 	s.host.Keepalive.Drop(h, ids...)
 	if _, err := s.take(s.ctx, h.Key, ids); err != nil {
 		s.undoLater(h.Key, ids...)

@@ -63,7 +63,7 @@ func (s *Store) Extend(ctx context.Context, h locks.Holder, fence int64, t locks
 	switch {
 	case err != nil:
 		return locks.Extension{Result: locks.Undecided, Err: err}
-	case (e.Result == locks.Gone || e.Result == locks.Taken) && s.busy.Any(h.Key):
+	case (e.Result == locks.Gone || e.Result == locks.Taken) && s.changing.Any(h.Key):
 		return locks.Extension{Result: locks.Undecided, Err: errChanging}
 	case e.Result != locks.Extended:
 		return e

@@ -33,7 +33,7 @@ func (s *Store) acquireAll(ctx context.Context, r *locks.Attempt) (locks.Decisio
 	for _, k := range r.Names() {
 		one, q := s.newAcquisition(r.For(k))
 		if r.Fresh {
-			defer s.busy.Begin(k)()
+			defer s.changing.Begin(k)()
 		}
 		a.names, a.each = append(a.names, one), append(a.each, &nameChange{q: q, v: s.remembered(q)})
 		undo = append(undo, undoing{k, []string{one.id}})

@@ -28,6 +28,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/chores"
+	"github.com/lockproxy/lockproxy/backends/locks/inflight"
 	"github.com/lockproxy/lockproxy/backends/locks/seats"
 	"github.com/lockproxy/lockproxy/backends/loglimit"
 	"github.com/lockproxy/lockproxy/backends/metrics"
@@ -47,17 +48,17 @@ type Options struct {
 // A Store is a locks.Store in etcd, together with every other proxy that uses the same cluster and prefix. It is made by
 // New.
 type Store struct {
-	opts   Options
-	client *client
-	host   *locks.Host
-	cache  *cache
-	seats  *seats.Book
-	leases leases
-	floor  floor
-	chores *chores.List
-	busy   chores.Busy[locks.Key] // changes here that may take a grant from its owner: while one is under way, a renewal that finds no grant does not know who took it
-	stats  storeCounters
-	status statuses
+	opts     Options
+	client   *client
+	host     *locks.Host
+	cache    *cache
+	seats    *seats.Book
+	leases   leases
+	floor    floor
+	chores   *chores.List
+	changing inflight.Changes
+	stats    storeCounters
+	status   statuses
 
 	ctx    context.Context // of everything that no caller waits for
 	cancel context.CancelFunc

@@ -1,4 +1,4 @@
-// Package inflight knows which LOCKs are under way at a proxy.
+// Package inflight knows which LOCKs and changes of names are under way at a proxy.
 package inflight
 
 import (
