@@ -353,20 +353,15 @@ func enableUsers(t *testing.T, m *redistest.Etcd) {
 	}
 }
 
-// TestUsers_OneLogsIn: where a token has become too old, many LOCKs at once do not each log in, which etcd could not bear.
-func TestUsers_OneLogsIn(t *testing.T) {
-	t.Parallel()
-	member := redistest.StartEtcd(t, 1, "--auth-token-ttl", "1")[0]
-	enableUsers(t, member)
-	var logins atomic.Int64
+// behindFront is a store with a user, and a server between it and a member that sees each request first. Looks at the member do not pass: they
+// would log in.
+func behindFront(t *testing.T, member *redistest.Etcd, timeout time.Duration, see func(*http.Request)) (*etcd.Store, *httptest.Server) {
+	t.Helper()
 	pass := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: member.Addr()})
 	pass.FlushInterval = -1
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case strings.HasSuffix(r.URL.Path, "/auth/authenticate"):
-			logins.Add(1)
-		case strings.HasSuffix(r.URL.Path, "/kv/range"):
-			panic(http.ErrAbortHandler) // no look at the member logs in
+		if see(r); strings.HasSuffix(r.URL.Path, "/kv/range") {
+			panic(http.ErrAbortHandler)
 		}
 		pass.ServeHTTP(w, r)
 	}))
@@ -374,11 +369,25 @@ func TestUsers_OneLogsIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := etcd.New(etcd.Options{Target: target, NodeTimeout: 10 * time.Second, MaxTTL: time.Hour})
+	st, err := etcd.New(etcd.Options{Target: target, NodeTimeout: timeout, MaxTTL: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(front.Close) // after the Service has ended
+	return st, front
+}
+
+// TestUsers_OneLogsIn: where a token has become too old, many LOCKs at once do not each log in, which etcd could not bear.
+func TestUsers_OneLogsIn(t *testing.T) {
+	t.Parallel()
+	member := redistest.StartEtcd(t, 1, "--auth-token-ttl", "1")[0]
+	enableUsers(t, member)
+	var logins atomic.Int64
+	st, _ := behindFront(t, member, 10*time.Second, func(r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/auth/authenticate") {
+			logins.Add(1)
+		}
+	})
 	s := serve(t, st)
 	lock(t, s, locks.LockRequest{Owner: "a", TTL: time.Hour}) // there is a lease of etcd for all
 	time.Sleep(3 * time.Second)                               // the token is too old
