@@ -35,7 +35,7 @@ var Copying = []Mutant{
 		Name:    "copy-without-a-reading",
 		Breaks:  "what could not be read from a quorum of the others is copied to nobody",
 		Profile: "copies",
-		Edits:   []Edit{{"backends/locks/copying/copy.go", "if err := r.readOthers(ctx); err != nil {", "if err := r.readOthers(ctx); ctx.Err() != nil {"}},
+		Edits:   []Edit{{"backends/locks/copying/copy.go", "err = r.readOthers(ctx)", "_ = r.readOthers(ctx)"}},
 	},
 	{
 		Name:   "copy-twice",
@@ -48,7 +48,7 @@ var Copying = []Mutant{
 		Name:    "copy-of-too-few",
 		Breaks:  "what is held is read from a quorum of the others",
 		Profile: "copies",
-		Edits:   []Edit{{"backends/locks/copying/copy.go", "read < r.set.Quorum; {", "read < r.set.Quorum-1; {"}},
+		Edits:   []Edit{{"backends/locks/copying/copy.go", "if read < r.set.Quorum {", "if read < r.set.Quorum-1 {"}},
 	},
 	{
 		Name:   "copy-of-nodes-that-forgot",
@@ -76,7 +76,7 @@ var Copying = []Mutant{
 		Breaks: "a name is in doubt until the last hold ends by any node",
 		Rare:   true,
 		Units:  Units{"backends/locks/copying", "TestAdd"},
-		Edits:  []Edit{{"backends/locks/copying/copy.go", "held.left = max(held.left, h.left)", "held.left = h.left"}},
+		Edits:  []Edit{{"backends/locks/copying/copy.go", "there && until >= now+vote.Millis(h.left)", "there && until > 0"}},
 	},
 	{
 		Name:   "doubt-ends-with-the-last-part",
@@ -90,7 +90,7 @@ var Copying = []Mutant{
 		Breaks: "a hold that has ended is not held; what is in doubt for nothing is a fault as well",
 		Rare:   true,
 		Units:  Units{"backends/locks/quorum", "TestCopyScript_Held"},
-		Edits:  []Edit{{"scripts/held.lua", "if ending(all[i + 1]) > now then held", "if true then held"}},
+		Edits:  []Edit{{"scripts/held.lua", "if ending(all[i + 1]) > now then", "if true then"}},
 	},
 	{
 		Name:   "copy-without-requests",

@@ -1,12 +1,13 @@
 package copying
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -17,62 +18,52 @@ import (
 )
 
 const (
-	pageKeys  = "500" // keys that a node looks at in one call
-	partSize  = 2000  // arguments of one install, more or less
-	rereads   = 3     // of a node that forgets while it is read
-	partsBusy = 3     // tries of a step that gets no answer
+	pageKeys   = "500" // keys that a node looks at in one call
+	partSize   = 2000  // arguments of one install, more or less
+	rereads    = 3     // of a node that forgets while it is read
+	partsBusy  = 3     // tries of a step that gets no answer
+	pagesAhead = 16    // that were read and are to be installed
 )
+
+// readApart is how much later another node may be asked about a hold without it being copied once more: a copy says that the hold
+// lasts so much longer.
+const readApart = 100 * time.Millisecond
 
 // A nodeCopy is one copy to one node.
 type nodeCopy struct {
 	set     *voters.Set
 	node    int
 	gen, id string
+
+	fresh chan []string // what is to be installed
+	parts int           // that were installed
+	err   error         // why the copy failed
 }
 
-// A reading is what the nodes hold that have not forgotten it.
+// A reading is what the nodes hold that have not forgotten it. What is new on a page goes to all copies at once.
 type reading struct {
 	set     *voters.Set
-	without []int // nodes that have
+	copies  []*nodeCopy
+	without []int // nodes that have forgotten
 
 	mu       sync.Mutex
-	complete bool                 // enough was read: nothing is added any more
-	names    map[string]*heldName // by database and name
-	requests map[string]request   // by L or U and the tag
+	names    map[string]struct{}    // by database and name
+	until    map[hold]time.Duration // on Set.Clock: so long the nodes of the copies are in doubt about it
+	requests map[string]request     // by L or U and the tag
 	floor    int64
 	maxTTL   int64 // ms
 }
 
-func newReading(s *voters.Set, without ...int) *reading {
-	return &reading{set: s, without: without, names: map[string]*heldName{}, requests: map[string]request{}}
-}
-
-// A heldName is a name that may be held.
-type heldName struct {
-	left   int64 // ms, of the hold that lasts longest
-	owners []owned
-}
-
-// An owned is what one owner has of a name.
-type owned struct {
-	owner string // as the scripts have it in a doubt
-	holds []string
-}
-
-// add adds holds of an owner that are not there yet.
-func (n *heldName) add(owner string, holds []string) {
-	at := slices.IndexFunc(n.owners, func(o owned) bool { return o.owner == owner })
-	if at < 0 {
-		n.owners = append(n.owners, owned{owner, holds})
-		return
+func newReading(s *voters.Set, copies ...*nodeCopy) *reading {
+	r := &reading{set: s, copies: slices.Clone(copies), names: map[string]struct{}{}, until: map[hold]time.Duration{}, requests: map[string]request{}}
+	for _, o := range copies {
+		r.without = append(r.without, o.node)
 	}
-	o := &n.owners[at]
-	for _, id := range holds {
-		if !slices.Contains(o.holds, id) {
-			o.holds = append(o.holds, id)
-		}
-	}
+	return r
 }
+
+// A hold is one that an owner, as the scripts have it in a doubt, may have on a name.
+type hold struct{ name, owner, id string }
 
 // A request is what nodes remember of one.
 type request struct {
@@ -83,43 +74,92 @@ type request struct {
 // copyTo makes a copy to each of these nodes, of one reading. It returns how many names they are in doubt about, and an error for
 // each. errElsewhere says that another one is under way.
 func copyTo(ctx context.Context, set *voters.Set, to []voters.Forgotten) (names int, errs []error) {
-	r := newReading(set)
-	copies, errs := make([]nodeCopy, len(to)), make([]error, len(to))
-	forEach := func(do func(*nodeCopy) error) {
-		var all sync.WaitGroup
-		for i := range copies {
-			if errs[i] == nil {
-				all.Go(func() { errs[i] = do(&copies[i]) })
-			}
-		}
-		all.Wait()
-	}
+	copies := make([]*nodeCopy, len(to))
 	for i, f := range to {
-		r.without = append(r.without, f.Node)
-		copies[i] = nodeCopy{set, f.Node, f.Gen, set.Opts.Random.ID()}
+		copies[i] = &nodeCopy{set: set, node: f.Node, gen: f.Gen, id: set.Opts.Random.ID(), fresh: make(chan []string, pagesAhead)}
 	}
-	forEach(func(o *nodeCopy) error { return o.step(ctx, "begin") })
-	if !slices.Contains(errs, nil) {
-		return 0, errs
+	r := newReading(set, copies...)
+	r.forEach(func(o *nodeCopy) error { return o.begin(ctx) })
+	var err error
+	if len(r.copies) > 0 {
+		installed := make(chan struct{})
+		go func() {
+			defer close(installed)
+			r.forEach(func(o *nodeCopy) error { return o.installFresh(ctx, r) })
+		}()
+		err = r.readOthers(ctx) // never before begin was answered
+		for _, o := range r.copies {
+			close(o.fresh)
+		}
+		<-installed
 	}
-	if err := r.readOthers(ctx); err != nil { // never before begin was answered
-		forEach(func(*nodeCopy) error { return err })
-		return 0, errs
+	if err == nil {
+		r.forEach(func(o *nodeCopy) error { return o.finish(ctx, r) })
 	}
-	forEach(func(o *nodeCopy) error { return o.finish(ctx, r) })
+	for _, o := range copies {
+		errs = append(errs, cmp.Or(o.err, err))
+	}
 	return len(r.names), errs
 }
 
-// finish gives the node what was read.
+// forEach takes a step of each copy, at once. Those that fail are left out from there on.
+func (r *reading) forEach(step func(*nodeCopy) error) {
+	var all sync.WaitGroup
+	for _, o := range r.copies {
+		all.Go(func() { o.err = step(o) })
+	}
+	all.Wait()
+	r.copies = slices.DeleteFunc(r.copies, func(o *nodeCopy) bool { return o.err != nil })
+}
+
+// begin begins the copy on a node without locks.
+func (o *nodeCopy) begin(ctx context.Context) error {
+	if err := o.step(ctx, "begin"); err != nil {
+		return err
+	}
+	return o.purge(ctx)
+}
+
+// installFresh installs what is read until that ends, several pages in one part where they have come meanwhile.
+func (o *nodeCopy) installFresh(ctx context.Context, r *reading) (err error) {
+	for part := range o.fresh {
+		part = slices.Clip(part) // the other copies have it as well
+		for more := true; more && len(part) < partSize; {
+			select {
+			case page := <-o.fresh:
+				part, more = append(part, page...), page != nil
+			default:
+				more = false
+			}
+		}
+		if err == nil {
+			err = o.install(ctx, r.longest(), nil, part)
+		}
+	}
+	return err
+}
+
+// install gives the node holds that others show, or requests that they remember.
+func (o *nodeCopy) install(ctx context.Context, maxTTL int64, requests, holds []string) error {
+	o.parts++
+	args := []string{strconv.Itoa(o.parts), strconv.FormatInt(maxTTL, 10), strconv.Itoa(len(requests) / 3)}
+	return o.step(ctx, "install", append(append(args, requests...), holds...)...)
+}
+
+// finish gives the node what requests the others remember, and then its vote.
 func (o *nodeCopy) finish(ctx context.Context, r *reading) error {
-	if err := o.purge(ctx); err != nil {
-		return err
+	var requests []string
+	for tag, q := range r.requests {
+		if q.left > 0 {
+			requests = append(requests, tag, q.value, strconv.FormatInt(q.left, 10))
+		}
 	}
-	parts, err := o.install(ctx, r)
-	if err != nil {
-		return err
+	for some := range slices.Chunk(requests, partSize/3*3) {
+		if err := o.install(ctx, r.maxTTL, some, nil); err != nil {
+			return err
+		}
 	}
-	return o.step(ctx, "commit", strconv.Itoa(parts), strconv.FormatInt(r.maxTTL, 10), strconv.FormatInt(r.floor, 10))
+	return o.step(ctx, "commit", strconv.Itoa(o.parts), strconv.FormatInt(r.maxTTL, 10), strconv.FormatInt(r.floor, 10))
 }
 
 // step has the node do one thing that may be repeated.
@@ -172,55 +212,12 @@ func (o *nodeCopy) purge(ctx context.Context) error {
 	}
 }
 
-// install gives the node what the others hold. It returns how many parts there were.
-func (o *nodeCopy) install(ctx context.Context, read *reading) (parts int, err error) {
-	var requests, names []string
-	n := 0
-	flush := func() error {
-		if n == 0 && len(names) == 0 {
-			return nil
-		}
-		parts++
-		args := append(append([]string{strconv.Itoa(parts), strconv.FormatInt(read.maxTTL, 10), strconv.Itoa(n)}, requests...), names...)
-		requests, names, n = nil, nil, 0
-		return o.step(ctx, "install", args...)
-	}
-	for _, name := range slices.Sorted(maps.Keys(read.requests)) {
-		r := read.requests[name]
-		if r.left <= 0 {
-			continue
-		}
-		requests = append(requests, name, r.value, strconv.FormatInt(r.left, 10))
-		if n++; len(requests) >= partSize {
-			if err := flush(); err != nil {
-				return parts, err
-			}
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(read.names)) {
-		held := read.names[name]
-		for _, its := range held.owners {
-			for ids := its.holds; len(ids) > 0; {
-				some := ids[:min(len(ids), partSize)]
-				ids = ids[len(some):]
-				names = append(append(names, name, its.owner, strconv.FormatInt(held.left, 10), strconv.Itoa(len(some))), some...)
-				if len(requests)+len(names) >= partSize {
-					if err := flush(); err != nil {
-						return parts, err
-					}
-				}
-			}
-		}
-	}
-	return parts, flush()
-}
-
 var (
 	errTooFew = errors.New("too few of the others can be read")
 	errOlder  = errors.New("has heard of a proxy of an older version within max-ttl")
 )
 
-// readOthers reads what a quorum of the other nodes hold. All are asked; the first quorum that has answered in full counts.
+// readOthers has the copies know what a quorum of the other nodes hold. All are asked; the first quorum that has answered in full counts.
 func (r *reading) readOthers(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -233,23 +230,24 @@ func (r *reading) readOthers(ctx context.Context) error {
 		}
 	}
 	var errs []error
-	for read := 0; read < r.set.Quorum; {
-		if len(errs) > asked-r.set.Quorum {
-			return errors.Join(append(errs, errTooFew)...)
-		}
+	read := 0
+	for left := asked; left > 0; left-- {
 		if err := <-ends; err != nil {
 			errs = append(errs, err)
 		} else {
 			read++
 		}
+		if read == r.set.Quorum || len(errs) > asked-r.set.Quorum {
+			cancel()
+		}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.complete = true
+	if read < r.set.Quorum {
+		return errors.Join(append(errs, errTooFew)...)
+	}
 	return nil
 }
 
-// readNode reads what one node holds, from the beginning if it forgets meanwhile.
+// readNode reads what one node holds, from the beginning if it forgets meanwhile. What a node shows that turns out not to count does no harm.
 func (r *reading) readNode(ctx context.Context, i int) error {
 	for cursor, gen, tries := "0", "", 0; ; {
 		var p page
@@ -266,35 +264,57 @@ func (r *reading) readNode(ctx context.Context, i int) error {
 			cursor = "0"
 			continue
 		}
-		r.add(&p)
+		for _, part := range r.add(&p, r.set.Clock()) {
+			for _, o := range r.copies {
+				o.fresh <- part
+			}
+		}
 		if cursor, gen = p.next, p.gen; cursor == "0" {
 			return nil
 		}
 	}
 }
 
-// add adds what a page shows. What is shown by a node that turns out not to count does no harm.
-func (r *reading) add(p *page) {
+// longest is the longest max-ttl, in ms, of the nodes that were read.
+func (r *reading) longest() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.complete {
-		return
-	}
+	return r.maxTTL
+}
+
+// add adds what a page shows. It returns the holds that the copies do not know yet, or not as lasting as long, for one install each.
+func (r *reading) add(p *page, now time.Duration) (parts [][]string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.floor, r.maxTTL = max(r.floor, p.floor), max(r.maxTTL, p.maxTTL)
+	var part []string
 	for _, h := range p.holdings {
-		held := r.names[h.name]
-		if held == nil {
-			held = &heldName{}
-			r.names[h.name] = held
+		left := min(h.left+readApart.Milliseconds(), p.maxTTL)
+		fresh := slices.DeleteFunc(h.ids, func(id string) bool {
+			its := hold{h.name, h.owner, id}
+			if until, there := r.until[its]; there && until >= now+vote.Millis(h.left) {
+				return true
+			}
+			r.until[its] = now + vote.Millis(left)
+			return false
+		})
+		for some := range slices.Chunk(fresh, partSize) {
+			r.names[h.name] = struct{}{}
+			part = append(append(part, h.name, h.owner, strconv.FormatInt(left, 10), strconv.Itoa(len(some))), some...)
+			if len(part) >= partSize {
+				parts, part = append(parts, part), nil
+			}
 		}
-		held.left = max(held.left, h.left)
-		held.add(h.owner, h.holds)
 	}
-	for name, q := range p.requests {
-		if q.left > r.requests[name].left {
-			r.requests[name] = q
+	if len(part) > 0 {
+		parts = append(parts, part)
+	}
+	for tag, q := range p.requests {
+		if q.left > r.requests[tag].left {
+			r.requests[tag] = q
 		}
 	}
+	return parts
 }
 
 // A page is one answer of held.
@@ -306,53 +326,63 @@ type page struct {
 	requests  map[string]request
 }
 
-// A holding is one item of a page.
+// A holding is what one owner has of a name, by one node.
 type holding struct {
-	name string
-	left int64 // ms
-	owned
+	name, owner string
+	left        int64 // ms
+	ids         []string
 }
+
+var errShort = errors.New("a page of holds is too short")
 
 func (p *page) parse(m []rueidis.RedisMessage) (v vote.Vote, err error) {
 	if code, err := m[0].AsInt64(); err != nil || code == 0 {
 		return vote.Vote{Kind: vote.No, Err: errOlder}, err
 	}
 	if len(m) < 7 {
-		return v, errors.New("no page of holds")
+		return v, errShort
 	}
 	*p = page{requests: map[string]request{}}
-	names, err1 := m[4].ToArray()
-	requests, err2 := m[5].ToArray()
+	holds, err1 := m[4].AsStrSlice()
+	requests, err2 := m[5].AsStrSlice()
 	floor, err3 := m[3].AsInt64()
 	maxTTL, err4 := m[6].AsInt64()
 	if err := errors.Join(err1, err2, err3, err4, vote.ReadText(m[1], &p.next), vote.ReadText(m[2], &p.gen), vote.CheckFence(floor)); err != nil {
 		return v, err
 	}
 	p.floor, p.maxTTL = floor, maxTTL
-	for _, n := range names {
-		all, left, err := item(n, 4)
-		if err != nil {
-			return v, err
+	return vote.Vote{Kind: vote.Yes}, errors.Join(p.readHoldings(holds), p.readRequests(requests))
+}
+
+func (p *page) readHoldings(all []string) error {
+	for len(all) > 0 {
+		if len(all) < 4 {
+			return errShort
 		}
-		p.holdings = append(p.holdings, holding{all[0], left, owned{all[1], all[3:]}})
+		left, err1 := strconv.ParseInt(all[2], 10, 64)
+		n, err2 := strconv.Atoi(all[3])
+		if err := errors.Join(err1, err2); err != nil {
+			return err
+		}
+		if n < 0 || n > len(all)-4 {
+			return errShort
+		}
+		p.holdings = append(p.holdings, holding{all[0], all[1], left, all[4 : 4+n]})
+		all = all[4+n:]
 	}
-	for _, r := range requests {
-		all, left, err := item(r, 3)
+	return nil
+}
+
+func (p *page) readRequests(all []string) error {
+	for ; len(all) > 0; all = all[3:] {
+		if len(all) < 3 {
+			return errShort
+		}
+		left, err := strconv.ParseInt(all[2], 10, 64)
 		if err != nil {
-			return v, err
+			return err
 		}
 		p.requests[all[0]] = request{all[1], left}
 	}
-	return vote.Vote{Kind: vote.Yes}, nil
-}
-
-// item reads an item of a page: at least so many texts, of which the third is how many ms are left.
-func item(m rueidis.RedisMessage, least int) (all []string, left int64, err error) {
-	if all, err = m.AsStrSlice(); err == nil && len(all) < least {
-		err = errors.New("an item of a page is too short")
-	}
-	if err == nil {
-		left, err = strconv.ParseInt(all[2], 10, 64)
-	}
-	return all, left, err
+	return nil
 }

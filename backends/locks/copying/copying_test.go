@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -81,20 +83,91 @@ func TestLogFailed_OnceAMinute(t *testing.T) {
 	}
 }
 
-// TestAdd_KeepsWhatAnyNodeKnows: every owner's holds, until the last of them ends by any node.
-func TestAdd_KeepsWhatAnyNodeKnows(t *testing.T) {
-	o := newReading(nil)
-	for _, p := range []page{
-		{floor: 5, holdings: []holding{{"0:job", 900, owned{"walice", []string{"a1", "a2"}}}}, requests: map[string]request{"LTAG": {"3", 50}}},
-		{floor: 9, holdings: []holding{{"0:job", 400, owned{"walice", []string{"a2", "a3"}}}, {"0:job", 300, owned{"wbob", []string{"b1"}}}}, requests: map[string]request{"LTAG": {"4", 60}}},
-		{floor: 7, holdings: []holding{{"0:job", 500, owned{"walice", nil}}}, requests: map[string]request{"LTAG": {"3", 50}}},
+// TestAdd_WhatIsNew: every hold of every owner is copied once, and once more where another node shows it to last longer.
+func TestAdd_WhatIsNew(t *testing.T) {
+	r := newReading(nil)
+	for _, p := range []struct {
+		what string
+		at   time.Duration
+		page page
+		want [][]string
+	}{
+		{
+			"the first page", time.Minute,
+			page{floor: 5, maxTTL: 60000, holdings: []holding{{"0:job", "walice", 900, []string{"a1", "a2"}}}, requests: map[string]request{"LTAG": {"3", 50}}},
+			[][]string{{"0:job", "walice", "1000", "2", "a1", "a2"}},
+		},
+		{
+			"the same of another node, 100 ms later", time.Minute + 100*time.Millisecond,
+			page{floor: 9, maxTTL: 60000, holdings: []holding{{"0:job", "walice", 900, []string{"a1", "a2"}}}, requests: map[string]request{"LTAG": {"4", 60}}},
+			nil,
+		},
+		{
+			"another hold, another owner, and an end that is later", time.Minute + 100*time.Millisecond,
+			page{floor: 7, maxTTL: 60000, holdings: []holding{{"0:job", "walice", 901, []string{"a2", "a3"}}, {"0:job", "wbob", 300, []string{"b1"}}, {"1:job", "walice", 300, []string{"a1"}}}, requests: map[string]request{"LTAG": {"3", 50}}},
+			[][]string{{"0:job", "walice", "1001", "2", "a2", "a3", "0:job", "wbob", "400", "1", "b1", "1:job", "walice", "400", "1", "a1"}},
+		},
+		{
+			"no node lets a lease run for longer than its max-ttl", 2 * time.Minute,
+			page{maxTTL: 60000, holdings: []holding{{"0:job", "walice", 60000, []string{"a1"}}}},
+			[][]string{{"0:job", "walice", "60000", "1", "a1"}},
+		},
+		{
+			"renewed for max-ttl since", 2*time.Minute + time.Millisecond,
+			page{maxTTL: 60000, holdings: []holding{{"0:job", "walice", 60000, []string{"a1"}}}},
+			[][]string{{"0:job", "walice", "60000", "1", "a1"}},
+		},
 	} {
-		o.add(&p)
+		if parts := r.add(&p.page, p.at); !reflect.DeepEqual(parts, p.want) {
+			t.Errorf("%s: parts %q, want %q", p.what, parts, p.want)
+		}
 	}
-	job := o.names["0:job"]
-	want := heldName{900, []owned{{"walice", []string{"a1", "a2", "a3"}}, {"wbob", []string{"b1"}}}}
-	if o.floor != 9 || len(o.names) != 1 || !reflect.DeepEqual(*job, want) || o.requests["LTAG"].value != "4" {
-		t.Errorf("floor %d, %+v, requests %v", o.floor, job, o.requests)
+	if r.floor != 9 || len(r.names) != 2 || r.requests["LTAG"].value != "4" || r.longest() != 60000 {
+		t.Errorf("floor %d, names %v, requests %v, max-ttl %d", r.floor, r.names, r.requests, r.longest())
+	}
+}
+
+// TestAdd_InParts: what one name has may be more than one call takes.
+func TestAdd_InParts(t *testing.T) {
+	r := newReading(nil)
+	ids := make([]string, 2*partSize+1)
+	for i := range ids {
+		ids[i] = strconv.Itoa(i)
+	}
+	parts, got := r.add(&page{maxTTL: 60000, holdings: []holding{{"0:job", "walice", 900, slices.Clone(ids)}}}, 0), []string(nil)
+	for _, part := range parts {
+		if n, _ := strconv.Atoi(part[3]); n != len(part)-4 || n > partSize {
+			t.Errorf("%d of %d holds are in a part", n, len(part)-4)
+		}
+		got = append(got, part[4:]...)
+	}
+	if !slices.Equal(got, ids) {
+		t.Errorf("%d holds in %d parts, want %d", len(got), len(parts), len(ids))
+	}
+}
+
+// TestPage_Damaged: what a node shows is read as a whole, or not at all.
+func TestPage_Damaged(t *testing.T) {
+	for _, c := range []struct {
+		holds, requests string
+		want            []holding
+		bad             bool
+	}{
+		{holds: "0:job walice 900 2 a1 a2 1:job rbob 5 1 b1", want: []holding{{"0:job", "walice", 900, []string{"a1", "a2"}}, {"1:job", "rbob", 5, []string{"b1"}}}},
+		{requests: "LTAG 3 50"},
+		{holds: "0:job walice 900", bad: true},
+		{holds: "0:job walice 900 2 a1", bad: true},
+		{holds: "0:job walice 900 -1 a1", bad: true},
+		{holds: "0:job walice soon 1 a1", bad: true},
+		{holds: "0:job walice 900 one a1", bad: true},
+		{requests: "LTAG 3 soon", bad: true},
+		{requests: "LTAG 3 50 UTAG", bad: true},
+	} {
+		p := page{requests: map[string]request{}}
+		err := errors.Join(p.readHoldings(strings.Fields(c.holds)), p.readRequests(strings.Fields(c.requests)))
+		if (err != nil) != c.bad || err == nil && (!reflect.DeepEqual(p.holdings, c.want) || len(p.requests) != len(strings.Fields(c.requests))/3) {
+			t.Errorf("%q, %q: %+v, %v", c.holds, c.requests, p, err)
+		}
 	}
 }
 
@@ -113,7 +186,7 @@ func TestReadOthers_TooFew(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := newReading(set, 0)
+		o := newReading(set, &nodeCopy{node: 0})
 		if err := o.readOthers(t.Context()); !errors.Is(err, errTooFew) {
 			t.Errorf("of %d nodes, of which none is there: %v", len(addrs), err)
 		}

@@ -557,15 +557,20 @@ func TestCopyScript_Held(t *testing.T) {
 		if v.Elems[0].Int() != 1 || v.Elems[2].Text != "loss" || v.Elems[3].Text < strconv.FormatInt(floor, 10) {
 			t.Fatalf("%v", v)
 		}
-		for _, e := range v.Elems[4].Elems {
-			if left := e.Elems[2].Int(); left < 500_000 || left > 20*60_000 {
-				t.Errorf("%v", e)
+		for all := v.Elems[4].Elems; len(all) > 0; { // name, owner, ms left, how many holds, hold ...
+			left, err1 := strconv.Atoi(all[2].Text)
+			n, err2 := strconv.Atoi(all[3].Text)
+			if err1 != nil || err2 != nil || left < 500_000 || left > 20*60_000 || n < 1 {
+				t.Fatalf("%v", all)
 			}
-			e.Elems = slices.Delete(e.Elems, 2, 3)
-			names = append(names, replyText(e))
+			name := all[0].Text + " " + all[1].Text
+			for _, id := range all[4 : 4+n] {
+				name += " " + id.Text
+			}
+			names, all = append(names, name), all[4+n:]
 		}
-		for _, e := range v.Elems[5].Elems {
-			requests = append(requests, e.Elems[0].Text[:1])
+		for all := v.Elems[5].Elems; len(all) > 0; all = all[3:] { // name, value, ms left
+			requests = append(requests, all[0].Text[:1])
 		}
 		if cursor = v.Elems[1].Text; cursor == "0" {
 			break

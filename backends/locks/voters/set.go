@@ -29,8 +29,7 @@ import (
 )
 
 const (
-	probeEvery          = time.Second            // between two probes of the nodes
-	probeSoon           = 500 * time.Millisecond // while some node that answers does not vote
+	probeEvery          = 500 * time.Millisecond // between two probes of the nodes
 	initialProbeTimeout = time.Second            // how long the first caller waits for the first probe of every node
 	closeWait           = 3 * time.Second        // how long Close waits for a call that does not end
 )
@@ -101,7 +100,7 @@ func (s *Set) Run(ctx context.Context) {
 	defer t.Stop()
 	for enlist := !s.Opts.OnDemand; ctx.Err() == nil; {
 		s.RepairNodes(ctx, enlist)
-		t.Reset(s.nextProbe())
+		t.Reset(probeEvery)
 		select {
 		case <-t.C:
 			enlist = !s.Opts.OnDemand
@@ -110,18 +109,6 @@ func (s *Set) Run(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
-}
-
-// nextProbe is the time until the next probe of the nodes.
-func (s *Set) nextProbe() time.Duration {
-	s.recovery.mu.Lock()
-	defer s.recovery.mu.Unlock()
-	for i := range s.recovery.status {
-		if n := &s.recovery.status[i]; n.Up && !n.Ready() {
-			return probeSoon
-		}
-	}
-	return probeEvery
 }
 
 // Close lets undos and releases go out for at most so long, closes every connection, and ends every worker. It
