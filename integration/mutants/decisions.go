@@ -3,6 +3,20 @@ package mutants
 // Decisions are mutants of what an adopted command does to a lock, and answers. Unit tests notice them.
 var Decisions = []Mutant{
 	{
+		Name:   "clock-stops-in-suspend",
+		Breaks: "a lease goes on while the machine of its proxy is suspended",
+		Rare:   true,
+		Units:  Units{"backends/locks", "^TestBootClock$"},
+		Edits:  []Edit{{"backends/locks/clock.go", " && (wall-l.wall-passed).Abs() < wallMoved", ""}},
+	},
+	{
+		Name:   "clock-counts-from-a-slow-reading",
+		Breaks: "the proxy's clock is not ahead by what a reading of it took",
+		Rare:   true,
+		Units:  Units{"backends/locks", "^TestBootClock$"},
+		Edits:  []Edit{{"backends/locks/clock.go", "if _, after := c.now(); after-awake < bootTook {", "if true {"}},
+	},
+	{
 		Name:   "fence-of-another",
 		Breaks: "INCR beside a lock counts grants of that lock: the key of another's fence would answer a number that is smaller than its last",
 		Units:  scriptTests,
