@@ -77,6 +77,7 @@ type simBelief struct {
 // last, in true time; in a session, until its client is told of the loss or gives it up.
 type simHold struct {
 	until           time.Time // in a session zero, unless a RENEW may have shortened the lease
+	told            time.Time // until, as it was told: no RENEW has shortened it that was not answered
 	over            bool
 	assumedReleased bool // an UNLOCK is taken to have given it back, but may have given back another
 
@@ -302,7 +303,8 @@ func (h *simHistory) granted(a *simAsk, r locks.LockRequest, g locks.Grant) *sim
 	mine.freed = false
 	h.sitsLocked(a, mine)
 	n.cutLocked(a)
-	x := &simHold{until: earlier(now.Add(a.proxy.trueTime(g.Validity)), a.bound), ttl: r.TTL}
+	x := &simHold{told: now.Add(a.proxy.trueTime(g.Validity)), ttl: r.TTL}
+	x.until = earlier(x.told, a.bound)
 	if r.Session != nil {
 		x.proxy, x.until = a.proxy, a.bound
 		x.hears = now.Add(r.TTL + hearsAfter)
@@ -343,6 +345,13 @@ func (h *simHistory) late(b *simBelief) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return !b.kept() && !time.Now().Before(b.until())
+}
+
+// told reports whether a validity runs that the owner was told, and may have asked to shorten since.
+func (h *simHistory) told(b *simBelief) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.ContainsFunc(b.holds, func(x *simHold) bool { return !x.over && time.Now().Before(x.told) })
 }
 
 // freed notes that too few nodes had the grant when a RENEW was asked for too late. The
@@ -387,9 +396,11 @@ func (h *simHistory) renewed(a *simAsk, b *simBelief, validity time.Duration, la
 	h.reseatedLocked(b)
 	n.cutLocked(a)
 	a.carried = true
-	until := earlier(time.Now().Add(validity), a.bound)
+	told := time.Now().Add(validity)
+	until := earlier(told, a.bound)
 	some, last := b.runs(time.Now()), b.last()
 	for _, x := range b.holds {
+		x.told = told
 		switch {
 		case some && !x.until.IsZero() && !time.Now().Before(x.until): // it has ended by itself, others have not
 		case !some && x != last: // the nodes had one of them still, and left alone what had ended

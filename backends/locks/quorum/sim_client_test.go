@@ -163,12 +163,22 @@ func (c *simClient) renew(p *simProxy, b *simBelief, ttl time.Duration, fence in
 	return c.w.history.believes(b)
 }
 
+// lapsed reports whether the owner's validity has ended, and whether the lease has, on so many nodes that no RENEW may
+// bring it back. Where the owner only asked to shorten it, of which no node may have heard, nodes that forgot have freed nothing.
+func (c *simClient) lapsed(b *simBelief) (late, lapsed bool) {
+	h, live := c.w.history, c.w.live
+	if h.told(b) {
+		live = c.w.mayLive
+	}
+	late = h.late(b) || h.hasDropped(b)
+	return late, h.freed(b, late && live(b.name, b.owner, b.fence) <= len(c.w.nodes)/2)
+}
+
 // renewal is RENEW, and what it answers.
 func (c *simClient) renewal(p *simProxy, b *simBelief, ttl time.Duration, fence int64) (v time.Duration, err error) {
 	c.ponder()
 	h, well := c.w.history, c.w.well(p)
-	late := h.late(b) || h.hasDropped(b)
-	lapsed := h.freed(b, late && c.w.live(b.name, b.owner, b.fence) <= len(c.w.nodes)/2)
+	late, lapsed := c.lapsed(b)
 	// Due by what it was told before. What renewals have put back proves nothing to another proxy.
 	due := h.running(b) && !h.askedTwice(b.name) && c.w.vouched(b.name, b.owner, b.fence) > len(c.w.nodes)/2
 	ask := h.ask(p, b.name, b.owner, ttl)

@@ -67,10 +67,15 @@ func (n *simNode) restart(keys map[string]*simKey) {
 
 // votes reports whether the node may vote, and answers.
 func (n *simNode) votes() bool {
+	return !n.down && !n.stopped && n.refuses == 0 && n.remembers()
+}
+
+// remembers reports whether the node has a record of itself that is not of before it forgot, and is in no quarantine.
+func (n *simNode) remembers() bool {
 	said := n.executeData("HMGET", []string{"lockproxy:node", "id", "until", "sync"}).([]any)
 	until, _ := said[1].(string)
 	end, err := strconv.ParseInt(until, 10, 64)
-	return !n.down && !n.stopped && n.refuses == 0 && err == nil && said[0] == n.replid && end <= n.micros()/1000 && said[2] == "1"
+	return err == nil && said[0] == n.replid && end <= n.micros()/1000 && said[2] == "1"
 }
 
 // inDoubt reports whether there is a name about which the node does not vote.

@@ -170,8 +170,7 @@ func (c *simClient) renewAll(p *simProxy, all []*simBelief, ttl time.Duration) {
 	asks, lapsed := make([]*simAsk, len(all)), make([]bool, len(all))
 	var names []locks.Key
 	for i, b := range all {
-		late := h.late(b) || h.hasDropped(b)
-		lapsed[i] = h.freed(b, late && c.w.live(b.name, b.owner, b.fence) <= len(c.w.nodes)/2)
+		_, lapsed[i] = c.lapsed(b)
 		asks[i] = h.ask(p, b.name, b.owner, ttl)
 		defer h.answered(asks[i])
 		h.log(c.who, b.name, "%v RENEWALL %v owner %q fence %d, lapsed %v", p, ttl, b.owner, b.fence, lapsed[i])

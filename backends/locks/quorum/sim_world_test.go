@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -255,16 +257,21 @@ func (w *simWorld) end() (errs []error) {
 
 // live counts the nodes on which the grant's lease runs, by their clocks.
 func (w *simWorld) live(name, owner string, fence int64) (n int) {
-	return w.have(name, owner, fence, "")
+	return w.have(name, owner, fence, "", false)
+}
+
+// mayLive is live, and counts nodes that do not vote about the name since they forgot: another owner cannot have it by them.
+func (w *simWorld) mayLive(name, owner string, fence int64) (n int) {
+	return w.have(name, owner, fence, "", true)
 }
 
 // vouched counts the nodes that have a grant otherwise than by a renewal that reinstates it.
 func (w *simWorld) vouched(name, owner string, fence int64) (n int) {
-	return w.have(name, owner, fence, "1")
+	return w.have(name, owner, fence, "1", false)
 }
 
-// have counts the nodes that have a grant, and whose p is not this.
-func (w *simWorld) have(name, owner string, fence int64, not string) (n int) {
+// have counts the nodes that have a grant, and whose p is not this, and, if told to, those that may have forgotten it.
+func (w *simWorld) have(name, owner string, fence int64, not string, forgotten bool) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, node := range w.nodes {
@@ -273,7 +280,8 @@ func (w *simWorld) have(name, owner string, fence int64, not string) (n int) {
 			i := k.field(field)
 			return i >= 0 && k.fields[i].value == value
 		}
-		if is("o", owner) && is("f", strconv.FormatInt(fence, 10)) && !is("p", not) {
+		has := is("o", owner) && is("f", strconv.FormatInt(fence, 10)) && !is("p", not)
+		if has || forgotten && (!node.remembers() || node.key("lockproxy:doubt:0:"+keyOf(name).Name) != nil) {
 			n++
 		}
 	}
@@ -322,4 +330,43 @@ func (w *simWorld) stayedWell(p *simProxy, was simWell) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return was.well && was.ills == w.ills && p.life.Err() == nil && w.healthyLocked(p)
+}
+
+// TestSimWorld_MayLive: nodes that forgot, and do not vote about a name, may have had its lease; those that vote have what they have.
+func TestSimWorld_MayLive(t *testing.T) {
+	synctest.Test(t, func(*testing.T) {
+		for _, test := range []struct {
+			what          string
+			change        func(n *simNode)
+			live, mayLive int
+		}{
+			{"it has been given back", func(n *simNode) { n.execute(nil, []string{"DEL", "lockproxy:lock:0:job"}) }, 2, 2},
+			{"another owner has it", func(n *simNode) { n.execute(nil, []string{"HSET", "lockproxy:lock:0:job", "o", "b"}) }, 2, 2},
+			{"the node was flushed", func(n *simNode) { n.keys = map[string]*simKey{} }, 2, 3},
+			{"the node has an older memory", func(n *simNode) { n.restart(map[string]*simKey{"lockproxy:node": n.keys["lockproxy:node"]}) }, 2, 3},
+			{"in quarantine", func(n *simNode) {
+				n.execute(nil, []string{"DEL", "lockproxy:lock:0:job"})
+				n.execute(nil, []string{"HSET", "lockproxy:node", "until", strconv.FormatInt(n.micros()/1000+1, 10), "sync", "0"})
+			}, 2, 3},
+			{"in quarantine, and reinstated", func(n *simNode) { n.execute(nil, []string{"HSET", "lockproxy:node", "sync", "0"}) }, 3, 3},
+			{"in doubt about it", func(n *simNode) {
+				n.execute(nil, []string{"DEL", "lockproxy:lock:0:job"})
+				n.execute(nil, []string{"HSET", "lockproxy:doubt:0:job", "hold", "wa"})
+			}, 2, 3},
+			{"in doubt about another", func(n *simNode) {
+				n.execute(nil, []string{"DEL", "lockproxy:lock:0:job"})
+				n.execute(nil, []string{"HSET", "lockproxy:doubt:0:other", "hold", "wa"})
+			}, 2, 2},
+		} {
+			w := newSimWorld(0)
+			for _, n := range w.nodes {
+				n.execute(nil, []string{"HSET", "lockproxy:node", "id", n.replid, "until", "0", "sync", "1"})
+				n.execute(nil, []string{"HSET", "lockproxy:lock:0:job", "o", "a", "f", "7"})
+			}
+			test.change(w.nodes[1])
+			if live, mayLive := w.live("job", "a", 7), w.mayLive("job", "a", 7); live != test.live || mayLive != test.mayLive {
+				t.Errorf("%s: %d nodes have it, and %d may; want %d and %d", test.what, live, mayLive, test.live, test.mayLive)
+			}
+		}
+	})
 }
