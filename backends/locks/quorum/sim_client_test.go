@@ -217,6 +217,7 @@ func (c *simClient) unlock(p *simProxy, b *simBelief, r locks.UnlockRequest) (le
 		later = false
 	}
 	h.log(c.who, b.name, "%v UNLOCK %q fence %d req %q all %v", p, r.Owner, r.Fence, r.Req, r.All)
+	began, ends := time.Now(), c.w.firstEnd(b.name, b.owner, b.fence)
 	c.bounded(b.name, "UNLOCK", 0, func() { left, err = p.svc.Unlock(p.life, r) })
 	if p.life.Err() != nil {
 		err = errHungUp
@@ -225,7 +226,9 @@ func (c *simClient) unlock(p *simProxy, b *simBelief, r locks.UnlockRequest) (le
 	if err == nil && later {
 		h.blame(b.name, "%s: fence %d of %s was given back after a later one had been granted, or FORCE had taken it away", c.who, b.fence, b.owner)
 	}
-	c.explain(p, b.name, well, err)
+	if time.Since(began)+locks.Drift(c.w.profile.longest) < ends { // else the lease ends meanwhile, on one node after the other
+		c.explain(p, b.name, well, err)
+	}
 	if r.Req == "" {
 		b.unlocked.Store(true)
 	}

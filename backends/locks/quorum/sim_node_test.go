@@ -121,6 +121,12 @@ func (k *simKey) field(name string) int {
 	return slices.IndexFunc(k.fields, func(f simField) bool { return f.name == name })
 }
 
+// is reports whether a field is there, with that value.
+func (k *simKey) is(field, value string) bool {
+	i := k.field(field)
+	return i >= 0 && k.fields[i].value == value
+}
+
 // execute runs one command. c is nil in a script.
 func (n *simNode) execute(c *simConn, args []string) any {
 	name, a := args[0], args[1:]

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"net"
 	"strconv"
@@ -256,32 +257,43 @@ func (w *simWorld) end() (errs []error) {
 }
 
 // live counts the nodes on which the grant's lease runs, by their clocks.
-func (w *simWorld) live(name, owner string, fence int64) (n int) {
-	return w.have(name, owner, fence, "", false)
+func (w *simWorld) live(name, owner string, fence int64) int {
+	return w.count(name, owner, fence, func(_ *simNode, has *simKey) bool { return has != nil })
 }
 
 // mayLive is live, and counts nodes that do not vote about the name since they forgot: another owner cannot have it by them.
-func (w *simWorld) mayLive(name, owner string, fence int64) (n int) {
-	return w.have(name, owner, fence, "", true)
+func (w *simWorld) mayLive(name, owner string, fence int64) int {
+	doubt := "lockproxy:doubt:0:" + keyOf(name).Name
+	return w.count(name, owner, fence, func(n *simNode, has *simKey) bool { return has != nil || !n.remembers() || n.key(doubt) != nil })
 }
 
 // vouched counts the nodes that have a grant otherwise than by a renewal that reinstates it.
-func (w *simWorld) vouched(name, owner string, fence int64) (n int) {
-	return w.have(name, owner, fence, "1", false)
+func (w *simWorld) vouched(name, owner string, fence int64) int {
+	return w.count(name, owner, fence, func(_ *simNode, has *simKey) bool { return has != nil && !has.is("p", "1") })
 }
 
-// have counts the nodes that have a grant, and whose p is not this, and, if told to, those that may have forgotten it.
-func (w *simWorld) have(name, owner string, fence int64, not string, forgotten bool) (n int) {
+// firstEnd is for how long the nodes that have a grant have it, the first of them; for ever if none has.
+func (w *simWorld) firstEnd(name, owner string, fence int64) time.Duration {
+	first := time.Duration(math.MaxInt64)
+	w.count(name, owner, fence, func(n *simNode, has *simKey) bool {
+		if has != nil && has.until != 0 {
+			first = min(first, time.Duration(has.until-n.micros()/1000)*time.Millisecond)
+		}
+		return has != nil
+	})
+	return first
+}
+
+// count counts the nodes that are meant; has is the record of the grant, nil where the node does not have it.
+func (w *simWorld) count(name, owner string, fence int64, meant func(n *simNode, has *simKey) bool) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, node := range w.nodes {
-		k := node.hash(nodekeys.Lock("lockproxy:", keyOf(name)))
-		is := func(field, value string) bool {
-			i := k.field(field)
-			return i >= 0 && k.fields[i].value == value
+		k := node.key(nodekeys.Lock("lockproxy:", keyOf(name)))
+		if k != nil && !(k.is("o", owner) && k.is("f", strconv.FormatInt(fence, 10))) {
+			k = nil
 		}
-		has := is("o", owner) && is("f", strconv.FormatInt(fence, 10)) && !is("p", not)
-		if has || forgotten && (!node.remembers() || node.key("lockproxy:doubt:0:"+keyOf(name).Name) != nil) {
+		if meant(node, k) {
 			n++
 		}
 	}
