@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,13 +40,39 @@ func proxyName(p int) string   { return fmt.Sprintf("p%d", p) }
 // simulate runs one seed in a bubble of its own.
 func simulate(t *testing.T, seed uint64, trace bool) (w *simWorld) {
 	t.Helper()
-	defer time.AfterFunc(2*time.Minute, func() { panic(fmt.Sprintf("seed %d does not end; again: %s", seed, replay(seed))) }).Stop()
+	defer patiently(seed)()
 	synctest.Test(t, func(*testing.T) {
 		w = newSimWorld(seed)
 		w.trace = trace
 		w.run()
 	})
 	return w
+}
+
+// patiently panics when a run takes two minutes and one of a processor, which most need a second of; on a busy machine it only
+// says so, every two minutes: one that stands still ends with the test's timeout. The result ends it.
+func patiently(seed uint64) (end func()) {
+	used := func() time.Duration {
+		var u syscall.Rusage
+		_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // which cannot fail
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	began, ended := used(), atomic.Bool{}
+	var later func()
+	later = func() {
+		time.AfterFunc(2*time.Minute, func() {
+			switch text := fmt.Sprintf("seed %d does not end; again: %s", seed, replay(seed)); {
+			case ended.Load():
+			case used()-began > time.Minute:
+				panic(text)
+			default:
+				fmt.Fprintln(os.Stderr, text)
+				later()
+			}
+		})
+	}
+	later()
+	return func() { ended.Store(true) }
 }
 
 // run is a whole run: clients and faults, then clients without faults, then the end.
