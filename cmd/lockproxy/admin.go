@@ -10,12 +10,6 @@ import (
 	"net/netip"
 
 	"github.com/lockproxy/lockproxy/backends"
-	"github.com/lockproxy/lockproxy/backends/locks"
-	"github.com/lockproxy/lockproxy/backends/metrics"
-	"github.com/lockproxy/lockproxy/backends/upstream"
-	"github.com/lockproxy/lockproxy/commands"
-	"github.com/lockproxy/lockproxy/commands/adopt/observe"
-	"github.com/lockproxy/lockproxy/commands/adopt/peers"
 	"github.com/lockproxy/lockproxy/proxy"
 	"github.com/lockproxy/lockproxy/proxy/admin"
 )
@@ -77,17 +71,16 @@ func (o options) operatorTLS(log *slog.Logger) *tls.Config {
 	return t.ServerConfig()
 }
 
-// startAdmin starts the admin server and returns its address, or nil if o has none. stop
-// ends it and waits for its end; it outlives ctx, so that draining can be observed.
-func startAdmin(ctx context.Context, o options, svc *locks.Service, table *commands.Dispatcher, observer *observe.Observer, srv *proxy.Server, up *upstream.Upstream, others *peers.Announcer, log *slog.Logger) (addr net.Addr, stop func(), err error) {
+// startAdmin starts the admin server and returns its address, or nil if o has none. opt has what the server shows; its settings
+// come from o. stop ends it and waits for its end; it outlives ctx, so that draining can be observed.
+func startAdmin(ctx context.Context, o options, opt admin.Options) (addr net.Addr, stop func(), err error) {
 	if o.admin == "" {
 		return nil, func() {}, nil
 	}
-	a, err := admin.New(admin.Options{
-		Listen: o.admin, Locks: svc, Observer: observer, Proxy: srv, Upstream: up, Metrics: metrics.Registry{srv, table, up, svc, others},
-		TLS: o.operatorTLS(log), Password: o.adminPassword, Pprof: o.adminPprof, Force: o.adminForce,
-		Certificates: certificatesToMeasure(o.ownCertificates(log)), Version: moduleVersion(), Log: log,
-	})
+	log := opt.Log
+	opt.Listen, opt.TLS, opt.Password, opt.Pprof, opt.Force = o.admin, o.operatorTLS(log), o.adminPassword, o.adminPprof, o.adminForce
+	opt.Certificates, opt.Version = certificatesToMeasure(o.ownCertificates(log)), moduleVersion()
+	a, err := admin.New(opt)
 	if err != nil {
 		return nil, nil, fmt.Errorf("admin: %w", err)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/backends/loglimit"
+	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/backends/topology"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands"
@@ -30,6 +31,7 @@ import (
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
 	"github.com/lockproxy/lockproxy/commands/stats"
 	"github.com/lockproxy/lockproxy/proxy"
+	"github.com/lockproxy/lockproxy/proxy/admin"
 )
 
 // startTimeout bounds the checks before serve accepts clients.
@@ -138,7 +140,9 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(clie
 	if err != nil {
 		return errors.Join(err, closeLocks(svc))
 	}
-	where, stopAdmin, err := startAdmin(ctx, o, svc, table, observer, srv, up, others, log)
+	where, stopAdmin, err := startAdmin(ctx, o, admin.Options{
+		Locks: svc, Observer: observer, Proxy: srv, Upstream: up, Metrics: metrics.Registry{srv, table, up, svc, others}, Log: log,
+	})
 	if err != nil {
 		return errors.Join(err, closeServer(srv), closeLocks(svc))
 	}
