@@ -238,7 +238,8 @@ func (a *Adoption) decideAlone(ctx context.Context, conn Connection, c *Call, re
 		}
 	}
 	c.alone = true
-	next, _, err := a.do(ctx, conn, newBurst().basis(), c, key, &out, g)
+	d := decision{a: a, conn: conn, c: c, key: key, on: newBurst().basis(), lock: found{grant: g}}
+	next, _, err := d.do(ctx, &out)
 	switch {
 	case err != nil:
 		return Result{}, err

@@ -102,15 +102,16 @@ func (a *Adoption) changeCopy(ctx context.Context, conn Connection, key string, 
 // applied op to the grant: the copy must neither block the next grant nor end before its own. A copy that is about to end is
 // left alone: when the request arrives the key may be another client's, with the same value.
 //
-// g is the state of the key before op, and next the state after it.
-func (a *Adoption) followCopy(ctx context.Context, conn Connection, c *Call, key locks.Key, op idiom.Op, g guess, next *guess) {
+// next is the state of the key after op.
+func (d *decision) followCopy(ctx context.Context, op idiom.Op, next *guess) {
 	const last = 2 * guardFor
+	a, c, g := d.a, d.c, d.lock.grant
 	if c.pattern.Mode != pattern.On || !c.pattern.Guard || op.Do == idiom.Take || op.Do == idiom.Enter && next.holds < 2 {
 		return
 	}
 	if op.Do == idiom.Enter {
 		if next.made == unknownOrigin {
-			r, err := a.opt.Engine.Read(ctx, key)
+			r, err := a.opt.Engine.Read(ctx, d.key)
 			if err != nil || r.Fence != next.fence {
 				return
 			}
@@ -132,11 +133,11 @@ func (a *Adoption) followCopy(ctx context.Context, conn Connection, c *Call, key
 	}
 	switch kind {
 	case locks.AdoptedString:
-		a.changeCopy(ctx, conn, c.Key(), idiom.String, value, op)
+		a.changeCopy(ctx, d.conn, c.Key(), idiom.String, value, op)
 	case locks.AdoptedHash:
-		a.changeCopy(ctx, conn, c.Key(), idiom.Hash, value, op)
+		a.changeCopy(ctx, d.conn, c.Key(), idiom.Hash, value, op)
 	case locks.AdoptedSorted:
-		a.changeCopy(ctx, conn, c.Key(), idiom.Sorted, value, op)
+		a.changeCopy(ctx, d.conn, c.Key(), idiom.Sorted, value, op)
 	}
 }
 

@@ -115,7 +115,7 @@ func (d *decision) try(ctx context.Context) (result Result, done bool, err error
 	}
 	out, err := c.run(d.lock.state, time.Now())
 	if err != nil && (d.lock.answered || d.lock.state.Kind == idiom.Absent) {
-		result, err = a.repeatedElse(ctx, d.conn, c, d.key, c.cannotRun(d.lock.state.Kind, err))
+		result, err = d.repeatedElse(ctx, c.cannotRun(d.lock.state.Kind, err))
 		return result, true, err
 	}
 	if err != nil || d.isUnsure(&out) {
@@ -140,7 +140,7 @@ func (d *decision) try(ctx context.Context) (result Result, done bool, err error
 			return Result{}, false, err
 		}
 	}
-	next, grant, err := a.do(ctx, d.conn, d.on, c, d.key, &out, d.lock.grant)
+	next, grant, err := d.do(ctx, &out)
 	d.holder = grant
 	switch {
 	case err != nil:
@@ -148,13 +148,63 @@ func (d *decision) try(ctx context.Context) (result Result, done bool, err error
 	case next != nil:
 		return d.changed(ctx, &out, *next, grant), true, nil
 	}
-	g, exact, err := a.foundInstead(ctx, d.on, d.key, out.Op, d.lock.grant, grant)
+	g, exact, err := d.foundInstead(ctx, out.Op)
 	if err != nil {
 		result, err = c.contended(out.Op, d.burst.failed(d.on.rests, err), err)
 		return result, true, err
 	}
 	d.answer(g, exact)
 	return Result{}, false, nil
+}
+
+// do applies the operation in out to exactly the grant that the lock is taken to have. next is the state of the key afterwards,
+// and grant what was taken, if anything. A nil next means that nothing was done: then grant is the holder's for whom the nodes
+// refused an acquisition, or zero if they named none. If the result depends on the number of holds of a hash, out is changed to
+// what was done.
+func (d *decision) do(ctx context.Context, out *idiom.Outcome) (next *guess, grant locks.Grant, err error) {
+	g := d.lock.grant
+	_, kind := locks.ShownOwner(g.owner)
+	switch op := out.Op; {
+	case op.Do == idiom.Nothing:
+		return nil, grant, nil
+	case op.Do == idiom.Take:
+		return d.take(ctx, op)
+	case op.Do == idiom.Enter:
+		return d.enter(ctx, out)
+	case op.Do == idiom.Replace:
+		return d.replace(ctx, op)
+	case op.Do == idiom.Renew:
+		if gone, err := d.renew(ctx, op, &g); gone || err != nil {
+			return nil, grant, err
+		}
+		return &g, grant, nil
+	case op.Do == idiom.Leave, op.Do == idiom.Release && kind == locks.AdoptedHash:
+		next, err = d.leave(ctx, out)
+		return next, grant, err
+	case op.Do == idiom.Release:
+		_, err := d.a.opt.Engine.Unlock(ctx, locks.UnlockRequest{Key: d.key, Owner: g.owner, Fence: g.fence, All: true, Once: true})
+		if locks.NotHeld(err) {
+			return nil, grant, nil
+		}
+		return &guess{}, grant, err
+	}
+	return nil, grant, d.c.refused(NotForLocks, "it would "+out.Op.Do.String()+" a lock")
+}
+
+// renew moves the end of the grant g, of all its holds, to that of op. gone reports whether the nodes have that grant no more.
+func (d *decision) renew(ctx context.Context, op idiom.Op, g *guess) (gone bool, err error) {
+	_, kind := locks.ShownOwner(g.owner)
+	ttl, open, err := d.a.lease(d.c, kindOf(kind), op.TTL)
+	if err != nil {
+		return false, err
+	}
+	began := time.Now()
+	_, err = d.a.opt.Engine.Renew(ctx, locks.RenewRequest{Key: d.key, Owner: g.owner, Fence: g.fence, TTL: ttl, Open: open})
+	if locks.NotHeld(err) {
+		return true, nil
+	}
+	g.until, g.open = began.Add(ttl), open
+	return false, err
 }
 
 // isUnsure reports whether the outcome rests on something that may have changed: the lock may have changed hands, or
@@ -165,7 +215,7 @@ func (d *decision) isUnsure(out *idiom.Outcome) bool {
 
 // nothing is the result of a call that changes nothing, by what the nodes answered.
 func (d *decision) nothing(ctx context.Context, out idiom.Outcome) (Result, error) {
-	out, err := d.a.repeated(ctx, d.c, d.key, out)
+	out, err := d.repeated(ctx, out)
 	if err != nil {
 		return Result{}, err
 	}
@@ -193,7 +243,7 @@ func (d *decision) takeTurn(ctx context.Context) (waited bool, err error) {
 
 // changed is the result of a call that has changed the lock to next.
 func (d *decision) changed(ctx context.Context, out *idiom.Outcome, next guess, taken locks.Grant) Result {
-	d.a.followCopy(ctx, d.conn, d.c, d.key, out.Op, d.lock.grant, &next)
+	d.followCopy(ctx, out.Op, &next)
 	d.a.remember(d.key, next)
 	if out.Op.Do == idiom.Release {
 		d.a.flights.hurry(d.key)

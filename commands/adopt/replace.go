@@ -16,10 +16,10 @@ const (
 	maxReplacePause = 10 * time.Millisecond // between two tries, at most, by chance: about as long as a few other calls take
 )
 
-// replace gives a lock another value by a new grant in place of exactly the grant g. A nil next means that nothing was done:
-// that grant is gone, or not known exactly.
-func (a *Adoption) replace(ctx context.Context, c *Call, key locks.Key, op idiom.Op, g guess) (next *guess, grant locks.Grant, err error) {
-	now := time.Now()
+// replace gives a lock another value by a new grant in place of exactly the one that it is taken to have. A nil next means that
+// nothing was done: that grant is gone, or not known exactly.
+func (d *decision) replace(ctx context.Context, op idiom.Op) (next *guess, grant locks.Grant, err error) {
+	a, c, key, g, now := d.a, d.c, d.key, d.lock.grant, time.Now()
 	if value, _ := locks.ShownOwner(g.owner); isUpstreams(value) {
 		return nil, grant, c.refused(UpstreamHas, "the upstream has the key, which a program has taken that goes past the proxies")
 	}
@@ -27,17 +27,17 @@ func (a *Adoption) replace(ctx context.Context, c *Call, key locks.Key, op idiom
 	if err != nil || g.fence == 0 || g.made == unknownOrigin {
 		return nil, grant, err
 	}
-	d, err := a.opt.Engine.Lock(ctx, locks.LockRequest{
+	answer, err := a.opt.Engine.Lock(ctx, locks.LockRequest{
 		Key: key, Owner: a.ownerOf(op), TTL: ttl, Open: open, Info: c.made().info(), Barge: true, Replaces: &locks.GrantRef{Owner: g.owner, Fence: g.fence},
 	})
 	switch {
 	case err != nil:
 		a.guesses.Remove(key)
 		return nil, grant, mayBeLost(key.Name, err)
-	case !d.Granted:
+	case !answer.Granted:
 		return nil, grant, locks.Sleep(ctx, rand.N(maxReplacePause))
 	}
-	return &guess{owner: d.Grant.Owner, fence: d.Grant.Fence, holds: 1, until: now.Add(ttl), open: open, made: c.made()}, d.Grant, nil
+	return &guess{owner: answer.Grant.Owner, fence: answer.Grant.Fence, holds: 1, until: now.Add(ttl), open: open, made: c.made()}, answer.Grant, nil
 }
 
 // mayBeLost is err, with a note if too few nodes have answered a call that replaces a lock.

@@ -32,15 +32,16 @@ func (a *Adoption) read(ctx context.Context, on *basis, key locks.Key) (guess, e
 	return fl.after, fl.err
 }
 
-// foundInstead returns the state of a key when op could not be applied to the guessed grant: the lock of holder, if the
+// foundInstead returns the state of a key when op could not be applied to the guessed grant: the lock of the holder, if the
 // nodes named one when they refused an acquisition, otherwise what they answer now. If op is Nothing, it may be the holder
 // that they named to another call. exact reports whether what is left of the lease is known as well.
-func (a *Adoption) foundInstead(ctx context.Context, on *basis, key locks.Key, op idiom.Op, guessed guess, holder locks.Grant) (is guess, exact bool, err error) {
-	if saysAll(holder.Owner) {
-		value, _ := locks.ShownOwner(holder.Owner)
-		return guessOfHolder(holder, time.Now()), isUpstreams(value), nil
+func (d *decision) foundInstead(ctx context.Context, op idiom.Op) (is guess, exact bool, err error) {
+	a, on, guessed := d.a, d.on, d.lock.grant
+	if saysAll(d.holder.Owner) {
+		value, _ := locks.ShownOwner(d.holder.Owner)
+		return guessOfHolder(d.holder, time.Now()), isUpstreams(value), nil
 	}
-	if fl := a.flights.answered(key, on); op.Do == idiom.Nothing && fl != nil && saysAll(fl.after.owner) {
+	if fl := a.flights.answered(d.key, on); op.Do == idiom.Nothing && fl != nil && saysAll(fl.after.owner) {
 		if value, _ := locks.ShownOwner(fl.after.owner); !isUpstreams(value) {
 			on.rests = fl
 			return fl.after, fl.after.fence != 0, nil
@@ -49,7 +50,7 @@ func (a *Adoption) foundInstead(ctx context.Context, on *basis, key locks.Key, o
 	if op.Do == idiom.Renew { // an earlier answer may be the one by which the grant was there
 		on.burst = newBurst()
 	}
-	is, err = a.read(ctx, on, key)
+	is, err = a.read(ctx, on, d.key)
 	if err == nil && op.Do == idiom.Renew && is.owner == guessed.owner && is.fence == guessed.fence {
 		a.awaitEnd(ctx, is)
 	}
@@ -73,7 +74,8 @@ func addressOf(conn Connection) string {
 }
 
 // take takes a lock that is guessed to be free. An earlier answer that the call may rest on may refuse it.
-func (a *Adoption) take(ctx context.Context, conn Connection, on *basis, c *Call, key locks.Key, op idiom.Op) (*guess, locks.Grant, error) {
+func (d *decision) take(ctx context.Context, op idiom.Op) (*guess, locks.Grant, error) {
+	a, c := d.a, d.c
 	ttl, open, err := a.lease(c, idiom.String, op.TTL)
 	if err != nil {
 		return nil, locks.Grant{}, err
@@ -81,8 +83,8 @@ func (a *Adoption) take(ctx context.Context, conn Connection, on *basis, c *Call
 	var grant locks.Grant
 	ask := func(fl *flight) {
 		began := time.Now()
-		request := locks.LockRequest{Key: key, Owner: a.ownerOf(op), TTL: ttl, Open: open, Info: c.made().info(), Client: addressOf(conn), Barge: true}
-		d, at, err := a.lockGuarded(ctx, conn, c.pattern, request)
+		request := locks.LockRequest{Key: d.key, Owner: a.ownerOf(op), TTL: ttl, Open: open, Info: c.made().info(), Client: addressOf(d.conn), Barge: true}
+		answer, at, err := a.lockGuarded(ctx, d.conn, c.pattern, request)
 		if fl.err = err; err != nil {
 			return
 		}
@@ -90,21 +92,21 @@ func (a *Adoption) take(ctx context.Context, conn Connection, on *basis, c *Call
 			fl.after = at
 			return
 		}
-		if fl.granted = d.Granted; d.Granted {
-			grant = d.Grant
+		if fl.granted = answer.Granted; answer.Granted {
+			grant = answer.Grant
 			fl.after = guess{owner: grant.Owner, fence: grant.Fence, holds: 1, until: began.Add(ttl), open: open, made: c.made()}
 		} else {
-			fl.after = guess{owner: d.Holder, holds: 1, until: time.Now().Add(d.Remaining)}
+			fl.after = guess{owner: answer.Holder, holds: 1, until: time.Now().Add(answer.Remaining)}
 		}
 	}
 	fl, leads := &flight{}, true
 	switch {
 	case c.pattern.Mode == pattern.Both: // the upstream admits one at a time
 		ask(fl)
-	case a.reads.undecided(key, on):
+	case a.reads.undecided(d.key, d.on):
 		return nil, grant, nil
 	default:
-		fl, leads, err = a.flights.do(ctx, key, on, ask)
+		fl, leads, err = a.flights.do(ctx, d.key, d.on, ask)
 	}
 	switch {
 	case err != nil:

@@ -237,14 +237,15 @@ func (a *Adoption) execWatched(ctx context.Context, conn Connection, c *Call, t 
 		return Result{}, c.refused(NotForLocks, "it would "+out.Op.Do.String()+" a lock that is watched")
 	}
 	did := out.Op.Do
-	next, grant, err := a.do(ctx, conn, newBurst().basis(), c, key, &out, g)
+	d := decision{a: a, conn: conn, c: c, key: key, on: newBurst().basis(), lock: found{grant: g}}
+	next, grant, err := d.do(ctx, &out)
 	switch {
 	case err != nil:
 		return Result{}, err
 	case next == nil:
 		return aborted, nil
 	}
-	a.followCopy(ctx, conn, c, key, out.Op, g, next)
+	d.followCopy(ctx, out.Op, next)
 	a.remember(key, *next)
 	if did == idiom.Release {
 		a.flights.hurry(key)

@@ -21,10 +21,10 @@ var adopted = []Mutant{
 		Name:    "adopted-whoever-is-there",
 		Breaks:  "a call changes only the grant that it was run on: without that, what compares one value gives back another's lock",
 		Profile: "adopted and well",
-		Edits: []Edit{{"commands/adopt/adopt.go", "\t\t_, err := a.opt.Engine.Unlock(ctx,", `		if r, err := a.opt.Engine.Read(ctx, key); err == nil && r.Held {
+		Edits: []Edit{{"commands/adopt/decide.go", "\t\t_, err := d.a.opt.Engine.Unlock(ctx,", `		if r, err := d.a.opt.Engine.Read(ctx, d.key); err == nil && r.Held {
 			g = guessOf(r, time.Now())
 		}
-		_, err := a.opt.Engine.Unlock(ctx,`}},
+		_, err := d.a.opt.Engine.Unlock(ctx,`}},
 	},
 	{
 		Name:    "adopted-nobody-from-memory",
@@ -36,7 +36,7 @@ var adopted = []Mutant{
 		Name:    "adopted-signals-first",
 		Breaks:  "signals follow the release: who is woken before finds the lock held, and sleeps until it ends",
 		Profile: "adopted and well",
-		Edits:   []Edit{{"commands/adopt/decide.go", "next, grant, err := a.do(", "a.signal(ctx, d.conn, out.Signals)\n\t\tnext, grant, err := a.do("}},
+		Edits:   []Edit{{"commands/adopt/decide.go", "next, grant, err := d.do(", "a.signal(ctx, d.conn, out.Signals)\n\t\tnext, grant, err := d.do("}},
 	},
 	{
 		Name:    "adopted-undecided-is-nobody",
@@ -96,10 +96,10 @@ var adopted = []Mutant{
 		Name:    "adopted-exec-whoever-is-there",
 		Breaks:  "EXEC changes only the grant that WATCH has found: without that the DEL of a client whose lock has ended gives back the next one's",
 		Profile: "adopted and well",
-		Edits: []Edit{{"commands/adopt/transaction.go", "next, grant, err := a.do(ctx, conn, newBurst().basis(),", `if r, err := a.opt.Engine.Read(ctx, key); err == nil && r.Held {
+		Edits: []Edit{{"commands/adopt/transaction.go", "d := decision{", `if r, err := a.opt.Engine.Read(ctx, key); err == nil && r.Held {
 		g = guessOf(r, time.Now())
 	}
-	next, grant, err := a.do(ctx, conn, newBurst().basis(),`}},
+	d := decision{`}},
 	},
 	{
 		Name:    "adopted-watched-not-compared",
@@ -112,7 +112,7 @@ var adopted = []Mutant{
 		Name:    "adopted-count-from-memory",
 		Breaks:  "how often a hash was entered is what the nodes say: other proxies have entered it, too",
 		Profile: "adopted and well",
-		Edits:   []Edit{{"commands/adopt/reenter.go", "holds: d.Grant.Holds - 1", "holds: max(1, g.holds)"}},
+		Edits:   []Edit{{"commands/adopt/reenter.go", "holds: taken.Holds - 1", "holds: max(1, d.lock.grant.holds)"}},
 	},
 	{
 		Name:    "adopted-leave-all",
@@ -142,10 +142,10 @@ var adopted = []Mutant{
 		Profile: "adopted",
 		Rare:    true,
 		Units:   adoptTests,
-		Edits: []Edit{{"commands/adopt/replace.go", "\td, err := a.opt.Engine.Lock(ctx,", `	if r, err := a.opt.Engine.Read(ctx, key); err == nil && r.Held {
+		Edits: []Edit{{"commands/adopt/replace.go", "\tanswer, err := a.opt.Engine.Lock(ctx,", `	if r, err := a.opt.Engine.Read(ctx, key); err == nil && r.Held {
 		g = guessOf(r, time.Now())
 	}
-	d, err := a.opt.Engine.Lock(ctx,`}},
+	answer, err := a.opt.Engine.Lock(ctx,`}},
 	},
 	{
 		Name:    "adopted-overwrites-as-usual",

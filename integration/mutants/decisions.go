@@ -32,7 +32,7 @@ var Decisions = []Mutant{
 		Name:   "fence-of-the-last-holder",
 		Breaks: "INCR answers the fence of this grant: the one that the proxy remembers is another's",
 		Units:  adoptTests,
-		Edits:  []Edit{{"commands/adopt/reenter.go", "c.Granted(d.Grant.Fence)", "c.Granted(max(1, g.fence))"}},
+		Edits:  []Edit{{"commands/adopt/reenter.go", "c.Granted(taken.Fence)", "c.Granted(max(1, d.lock.grant.fence))"}},
 	},
 	{
 		Name:   "fence-of-nobody",
@@ -79,10 +79,10 @@ var Decisions = []Mutant{
 		Units:  adoptTests,
 		Edits: []Edit{
 			{"commands/adopt/transaction.go", "if there.owner != g.owner || there.fence != g.fence {", "if there.confirmedState(now).Value != g.confirmedState(now).Value {"},
-			{"commands/adopt/transaction.go", "next, grant, err := a.do(ctx, conn, newBurst().basis(),", `if there, err := a.read(ctx, newBurst().basis(), key); err == nil && there.confirmedState(now).Value == g.confirmedState(now).Value {
+			{"commands/adopt/transaction.go", "d := decision{", `if there, err := a.read(ctx, newBurst().basis(), key); err == nil && there.confirmedState(now).Value == g.confirmedState(now).Value {
 		g = there
 	}
-	next, grant, err := a.do(ctx, conn, newBurst().basis(),`},
+	d := decision{`},
 		},
 	},
 	{
