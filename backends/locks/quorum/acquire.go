@@ -291,7 +291,7 @@ func (s *Store) forgetReleased(ctx context.Context, a *acquisition, t tally.Resu
 	if len(known) == 0 || holdid.Count(append(known, a.id)) <= t.Holds {
 		return
 	}
-	votes, err := s.read(ctx, a.holder, s.set.Opts.Timeouts(a.TTL))
+	votes, err := s.read(ctx, question{holder: a.holder, ttl: a.TTL})
 	if err != nil {
 		return
 	}

@@ -64,7 +64,7 @@ func (s *Store) undecidedResult(h locks.Holder, votes []vote.Vote, err error) lo
 // extendAfterRead is Extend for a grant that this proxy does not know, or not in full: it reads the grant first.
 func (s *Store) extendAfterRead(ctx context.Context, h locks.Holder, fence int64, t locks.Term, ids []string) locks.Extension {
 	before := s.grants.lookup(h)
-	votes, began, err := s.readAgreed(ctx, h, s.set.Opts.Timeouts(t.TTL), "")
+	votes, began, err := s.readAgreed(ctx, question{holder: h, ttl: t.TTL})
 	if err != nil {
 		return s.undecidedResult(h, nil, err)
 	}

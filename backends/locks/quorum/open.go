@@ -205,7 +205,7 @@ func (s *Store) holdLeft(g grant, maxHold time.Duration) time.Duration {
 func (s *Store) renewEndlessAfterRead(ctx context.Context, l vote.OpenLease, did endlessOutcome, maxHold time.Duration) (endlessOutcome, time.Duration) {
 	h, maxTTL := l.Holder, s.set.Opts.MaxTTL
 	before := s.grants.lookup(h)
-	votes, began, err := s.readAgreed(ctx, h, s.set.Opts.Timeouts(maxTTL), "")
+	votes, began, err := s.readAgreed(ctx, question{holder: h})
 	if err != nil {
 		return missed, 0
 	}

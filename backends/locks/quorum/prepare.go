@@ -18,7 +18,7 @@ import (
 // harms no later grant.
 func (s *Store) prepareFresh(ctx context.Context, r *locks.Attempt) (dropped int64, err error) {
 	h := locks.Holder{Key: r.Key, Owner: r.Owner}
-	votes, err := s.read(ctx, h, s.set.Opts.Timeouts(r.TTL))
+	votes, err := s.read(ctx, question{holder: h, ttl: r.TTL})
 	if err != nil {
 		return 0, err
 	}

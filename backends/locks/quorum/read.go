@@ -23,7 +23,7 @@ func (s *Store) Read(ctx context.Context, k locks.Key) (locks.Reading, error) {
 		owner, _, fence, who := tally.OwnerBy(votes, s.set.Quorum)
 		return (who == tally.HeldByOne && s.openness(votes, owner, fence) != maybeOpen || who == tally.HeldByNobody) && (k.Reader != "" || tally.AgreeOnReaders(votes, s.set.Quorum))
 	}
-	votes, _, err := s.readUntil(ctx, locks.Holder{Key: k}, s.set.Opts.Timeouts(s.set.Opts.MaxTTL), "", agreeReads, doubling, decided)
+	votes, _, err := s.readUntil(ctx, question{holder: locks.Holder{Key: k}}, untilAgreed, decided)
 	if err != nil {
 		return locks.Reading{}, err
 	}
@@ -46,7 +46,7 @@ func (s *Store) Holder(ctx context.Context, k locks.Key) (locks.Decision, error)
 		return locks.Decision{}, err
 	}
 	defer s.set.ReleaseSlot()
-	votes, err := s.read(ctx, locks.Holder{Key: k}, s.set.Opts.Timeouts(s.set.Opts.MaxTTL))
+	votes, err := s.read(ctx, question{holder: locks.Holder{Key: k}})
 	if err != nil {
 		return locks.Decision{}, err
 	}
@@ -63,59 +63,65 @@ func (s *Store) Holder(ctx context.Context, k locks.Key) (locks.Decision, error)
 	return locks.Decision{Holder: h.Owner, Remaining: h.Remaining}, nil
 }
 
-// read asks every node who has the name.
-func (s *Store) read(ctx context.Context, h locks.Holder, limits voters.Timeouts) ([]vote.Vote, error) {
-	return s.readFor(ctx, h, limits, "")
+// A question is what a read asks: who has a name, and what was done before for an UNLOCK.
+type question struct {
+	holder locks.Holder
+	ttl    time.Duration // the timeouts are those of such a lease; 0: of the longest
+	tag    string        // of the UNLOCK; empty: none
 }
 
-// readFor also asks what was done before for the UNLOCK with this tag, if there is one.
-func (s *Store) readFor(ctx context.Context, h locks.Holder, limits voters.Timeouts, tag string) ([]vote.Vote, error) {
+// read asks every node.
+func (s *Store) read(ctx context.Context, q question) ([]vote.Vote, error) {
+	limits := s.set.Opts.Timeouts(cmp.Or(q.ttl, s.set.Opts.MaxTTL))
 	round := s.set.Ask(voters.AskRead, voters.ScriptCall{
-		Args: s.set.Command(scripts.Read, s.set.RedisKeys(h.Key), tag), Parse: vote.ParseRead,
+		Args: s.set.Command(scripts.Read, s.set.RedisKeys(q.holder.Key), q.tag), Parse: vote.ParseRead,
 		Expires: s.Now() + limits.Quorum,
 	}, voters.WaitForAll)
 	err := round.Wait(ctx, limits)
 	return s.set.CloseAnswered(round, true, err), err
 }
 
-const agreeReads = 10 // reads of a name at most, while no quorum agrees on the fence
-
-// readAgreed is readFor, repeated for a while if a quorum has the name for the owner but not under one fence: then
-// another LOCK of the owner is between its two rounds, and the grant is not lost.
-func (s *Store) readAgreed(ctx context.Context, h locks.Holder, limits voters.Timeouts, tag string) (votes []vote.Vote, began time.Duration, err error) {
-	return s.readUntil(ctx, h, limits, tag, agreeReads, doubling, func(votes []vote.Vote) bool { return !tally.BetweenRounds(votes, s.set.Quorum, h.Owner) })
+// A patience is how many times a name is read at most, and the pause before the second read, the third, and so on.
+type patience struct {
+	reads int
+	pause func(read int) time.Duration
 }
 
-// readUntil is readFor, repeated until the votes are good, so many times at most. began is when the read of
-// these votes began.
-func (s *Store) readUntil(ctx context.Context, h locks.Holder, limits voters.Timeouts, tag string, reads int, pause func(read int) time.Duration,
-	good func([]vote.Vote) bool) (votes []vote.Vote, began time.Duration, err error) {
-	for read := range reads {
+var (
+	// While no quorum agrees on the fence.
+	untilAgreed = patience{10, func(read int) time.Duration { return time.Millisecond << (read - 1) }}
+	// While nodes differ, perhaps only since something is under way.
+	untilStable = patience{5, func(read int) time.Duration { return time.Duration(read) * time.Millisecond }}
+)
+
+// readAgreed is read, repeated for a while if a quorum has the name for the owner but not under one fence: then
+// another LOCK of the owner is between its two rounds, and the grant is not lost.
+func (s *Store) readAgreed(ctx context.Context, q question) (votes []vote.Vote, began time.Duration, err error) {
+	return s.readUntil(ctx, q, untilAgreed, func(votes []vote.Vote) bool { return !tally.BetweenRounds(votes, s.set.Quorum, q.holder.Owner) })
+}
+
+// readUntil is read, repeated until the votes are good or the patience is over. began is when the read of these votes began.
+func (s *Store) readUntil(ctx context.Context, q question, p patience, good func([]vote.Vote) bool) (votes []vote.Vote, began time.Duration, err error) {
+	for read := range p.reads {
 		if read > 0 {
-			if err := locks.Sleep(ctx, pause(read)); err != nil {
+			if err := locks.Sleep(ctx, p.pause(read)); err != nil {
 				return nil, began, err
 			}
 		}
 		began = s.Now()
-		if votes, err = s.readFor(ctx, h, limits, tag); err != nil || good(votes) {
+		if votes, err = s.read(ctx, q); err != nil || good(votes) {
 			break
 		}
 	}
 	return votes, began, err
 }
 
-const stableReads = 5 // reads of a name at most, while nodes differ, perhaps only since something is under way
-
 // readStable reads a name, again if the nodes do not agree: most often because a grant or a release is on its
 // way to some of them.
 func (s *Store) readStable(ctx context.Context, h locks.Holder) ([]vote.Vote, error) {
-	votes, _, err := s.readUntil(ctx, h, s.set.Opts.Timeouts(s.set.Opts.MaxTTL), "", stableReads, linear, tally.Stable)
+	votes, _, err := s.readUntil(ctx, question{holder: h}, untilStable, tally.Stable)
 	return votes, err
 }
-
-// Pauses before the second read, the third, and so on.
-func linear(read int) time.Duration   { return time.Duration(read) * time.Millisecond }
-func doubling(read int) time.Duration { return time.Millisecond << (read - 1) }
 
 // readGrant is the grant of h by a read that began at the given time: the fence that a quorum agrees on, the
 // holds that a quorum has, and the end that a quorum will not undercut. The outcome is applied if there is

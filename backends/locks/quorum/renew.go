@@ -265,7 +265,7 @@ func (s *Store) otherOwnersRest(votes []vote.Vote, owner string) time.Duration {
 // read. Where it may shorten the lease it leaves out the spared holds, see inflight.Locks.
 func (s *Store) renewAfterRead(ctx context.Context, h locks.Holder, r locks.RenewRequest, spared func() []string) (validity time.Duration, result tally.Outcome, votes []vote.Vote, err error) {
 	before := s.grants.lookup(h)
-	votes, began, err := s.readAgreed(ctx, h, s.set.Opts.Timeouts(r.TTL), "")
+	votes, began, err := s.readAgreed(ctx, question{holder: h, ttl: r.TTL})
 	if err != nil {
 		return 0, tally.Undecided, nil, err
 	}

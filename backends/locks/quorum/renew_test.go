@@ -10,7 +10,6 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/tally"
-	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -328,7 +327,7 @@ func TestRenewUnderNewEpoch_SharesNoHolds(t *testing.T) {
 	p, _, _ := proxies(t, 2)
 	lock(t, p[0], "job", "alice", 30*time.Second)
 	h := locks.Holder{Key: locks.Key{Name: "job"}, Owner: "alice"}
-	votes, began, err := p[1].readAgreed(t.Context(), h, voters.Timeouts{Node: patient, Quorum: patient}, "")
+	votes, began, err := p[1].readAgreed(t.Context(), question{holder: h})
 	if err != nil {
 		t.Fatal(err)
 	}

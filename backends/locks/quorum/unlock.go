@@ -79,7 +79,7 @@ func (s *Store) unlockKnown(ctx context.Context, h locks.Holder, r locks.UnlockR
 // laterFence is the fence of a later grant of the owner; 0: no quorum has one. A single node may only have numbered this one
 // otherwise, and then the UNLOCK may be done by a node that is late: it must not give back another hold.
 func (s *Store) laterFence(ctx context.Context, h locks.Holder, fence int64) int64 {
-	votes, _, err := s.readAgreed(ctx, h, s.set.Opts.Timeouts(s.set.Opts.MaxTTL), "")
+	votes, _, err := s.readAgreed(ctx, question{holder: h})
 	if owner, _, later, who := tally.OwnerBy(votes, s.set.Quorum); err == nil && who == tally.HeldByOne && owner == h.Owner && later > fence {
 		return later
 	}
@@ -128,9 +128,6 @@ func (s *Store) countLeft(ctx context.Context, h locks.Holder, g grant, left []h
 	return s.confirmLeft(ctx, h, votes, n)
 }
 
-// countReads is how often the number of holds is read at most, while the nodes disagree on it.
-const countReads = 5
-
 // confirmLeft returns left, but checks a 0 if some node still shows a hold: a LOCK through another proxy may have
 // been granted whose hold has not reached every node that voted here. Then the nodes are asked until a quorum
 // agrees; if none does, the owner is taken to have the hold that was seen.
@@ -147,7 +144,7 @@ func (s *Store) confirmLeft(ctx context.Context, h locks.Holder, votes []vote.Vo
 		_, n := tally.Most(votes, func(v *vote.Vote) (bool, bool) { return true, v.Kind == vote.Yes && v.Owner != h.Owner })
 		return n >= s.set.Quorum
 	}
-	votes, _, err := s.readUntil(ctx, h, s.set.Opts.Timeouts(s.set.Opts.MaxTTL), "", countReads, linear, func(votes []vote.Vote) bool {
+	votes, _, err := s.readUntil(ctx, question{holder: h}, untilStable, func(votes []vote.Vote) bool {
 		return held(votes) > 0 || none(votes)
 	})
 	switch {
@@ -299,7 +296,7 @@ func (s *Store) unlockAfterRead(ctx context.Context, h locks.Holder, r locks.Unl
 // tryUnlockAfterRead is one try of unlockAfterRead. retry reports that the nodes no longer had what was read, and
 // another try may succeed; err is the answer if there is none.
 func (s *Store) tryUnlockAfterRead(ctx context.Context, h locks.Holder, r locks.UnlockRequest) (holdsLeft int, retry bool, err error) {
-	votes, began, err := s.readAgreed(ctx, h, s.set.Opts.Timeouts(s.set.Opts.MaxTTL), tagOf(&r))
+	votes, began, err := s.readAgreed(ctx, question{holder: h, tag: tagOf(&r)})
 	if err != nil {
 		return 0, false, err
 	}
