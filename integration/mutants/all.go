@@ -378,7 +378,7 @@ if h and h.owner ~= owner and not replaces then return`}},
 
 // lateRenewals lets the proxy renew what it remembers, however long ago it ended.
 var lateRenewals = []Edit{
-	{"backends/locks/quorum/grantcache.go", "p.until() <= now || (fence != 0 && p.fence != fence)", "(fence != 0 && p.fence != fence)"},
+	{"backends/locks/quorum/grantcache.go", "p.until() <= now || (r.Fence != 0 && p.fence != r.Fence)", "(r.Fence != 0 && p.fence != r.Fence)"},
 	{"backends/locks/quorum/grantcache.go", "\tg = p.copy()\n\tg.holds = liveHolds(g.holds, now)\n", "\tg = p.copy()\n"},
 	{"backends/locks/quorum/grantcache.go", "return h.until <= now || !slices.Contains(ids, h.id)", "return !slices.Contains(ids, h.id)"},
 	{"backends/locks/quorum/renew.go", "\tif r.began >= r.grant.until() {\n\t\treturn 0, tally.Lost, nil, nil\n\t}\n", ""},

@@ -136,21 +136,20 @@ func (g *grant) remove(ids []string) {
 	g.holds = slices.DeleteFunc(g.holds, func(h hold) bool { return slices.Contains(ids, h.id) })
 }
 
-// pop takes the holds that an UNLOCK gives back out of the cache, so that no second UNLOCK gives back the
-// same: all, or those of the request with this tag, or else the last one, even if it has ended, since that is
-// the one its owner means. left are the live holds that stay, and g is the grant as it was. ok is false when the
-// grant must be read first.
-func (m *grantCache) pop(h locks.Holder, fence int64, all bool, tag string, now time.Duration) (g grant, given []string, left []hold, ok bool) {
+// pop takes the holds that an UNLOCK gives back out of the cache, so that no second UNLOCK gives back the same: all, or those of
+// its request, or else the last one, even if it has ended, since that is the one its owner means. left are the live holds that
+// stay, and g is the grant as it was. ok is false when the grant must be read first.
+func (m *grantCache) pop(h locks.Holder, r *locks.UnlockRequest, now time.Duration) (g grant, given []string, left []hold, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, ok := m.lru.Get(h)
-	if !ok || (fence != 0 && p.fence != fence) || (all && p.partial) {
+	if !ok || (r.Fence != 0 && p.fence != r.Fence) || (r.All && p.partial) {
 		return g, nil, nil, false
 	}
 	g = p.copy()
 	given = holdIDs(p.holds)
-	if !all {
-		given = holdid.OfRequest(tag, given)
+	if !r.All {
+		given = holdid.OfRequest(tagOf(r), given)
 	}
 	p.remove(given)
 	if left = liveHolds(p.holds, now); len(left) == 0 {
@@ -269,16 +268,16 @@ func (m *grantCache) addHold(h locks.Holder, g grant, taken hold, asked, count i
 	return max(count, live), taken.until
 }
 
-// beginRenewal gives a renewal its version. until is the end of the validity that it aims for. If that is earlier
+// beginRenewal gives the renewal r its version. until is the end of the validity that it aims for. If that is earlier
 // than the present end, shortens is true, and it counts from now on, even if the renewal fails, since some node
 // may apply it. ok is false if the grant must be read first: it is not known in full; or its known validity has
 // ended, while another proxy may have renewed it; or the renewal gives an end to a lease without one, or takes the
 // end away, which needs a new epoch.
-func (m *grantCache) beginRenewal(h locks.Holder, fence int64, now, until time.Duration, open bool) (g grant, shortens, ok bool) {
+func (m *grantCache) beginRenewal(h locks.Holder, r *locks.RenewRequest, now, until time.Duration) (g grant, shortens, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, ok := m.lru.Get(h)
-	if !ok || p.partial || p.until() <= now || (fence != 0 && p.fence != fence) || isOpen(p.version) != open {
+	if !ok || p.partial || p.until() <= now || (r.Fence != 0 && p.fence != r.Fence) || isOpen(p.version) != r.Open {
 		return g, false, false
 	}
 	p.version.Sequence++

@@ -36,7 +36,7 @@ func TestGrantCache_Extension(t *testing.T) {
 	}
 	grown(20*time.Second, func() {}, 30*time.Second)
 	grown(40*time.Second, func() {}, 40*time.Second)
-	grown(50*time.Second, func() { m.beginRenewal(h, 0, time.Second, 5*time.Second, false) }, 5*time.Second)
+	grown(50*time.Second, func() { m.beginRenewal(h, &locks.RenewRequest{}, time.Second, 5*time.Second) }, 5*time.Second)
 	for _, now := range []time.Duration{5 * time.Second, time.Minute} {
 		if _, ok := m.beginExtension(h, 7, []string{"first"}, now); ok {
 			t.Errorf("grows after its end, at %v", now)
@@ -62,7 +62,7 @@ func TestGrantCache_ReplaceKeepsLaterChanges(t *testing.T) {
 			m.addHold(h, grant{fence: 7, version: first}, hold{"new", 30 * time.Second}, 0, 2, 0)
 		}, "old new", false},
 		{"the hold went", func(m *grantCache) { m.drop(h, "old") }, "", false},
-		{"it was renewed", func(m *grantCache) { m.beginRenewal(h, 7, 0, time.Minute, false) }, "old", false},
+		{"it was renewed", func(m *grantCache) { m.beginRenewal(h, &locks.RenewRequest{Fence: 7}, 0, time.Minute) }, "old", false},
 		{"it was forgotten", func(m *grantCache) { m.forgetGrant(h, 7) }, "", false},
 		{"there is a later grant", func(m *grantCache) {
 			m.addHold(h, grant{fence: 8, version: first}, hold{"later", 30 * time.Second}, 0, 1, 0)
@@ -95,7 +95,7 @@ func TestGrantCache_RestoreWhatWasRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.addHold(h, grant{fence: 7, version: first}, hold{"old", 30 * time.Second}, 0, 1, 0)
-	g, holds, _, ok := m.pop(h, 0, false, "", 0)
+	g, holds, _, ok := m.pop(h, &locks.UnlockRequest{}, 0)
 	if !ok {
 		t.Fatal("nothing is remembered")
 	}
@@ -192,7 +192,9 @@ func TestGrantCache_Oldest(t *testing.T) {
 		{3 * time.Second, func() { take("crashed", "b", 20*time.Second); take("bob", "c", 40*time.Second) }, 2 * time.Second},
 		{10 * time.Second, func() {}, 9 * time.Second},
 		{20 * time.Second, func() {}, 17 * time.Second}, // the crashed one's last hold has ended
-		{21 * time.Second, func() { m.pop(locks.Holder{Key: locks.Key{DB: 0, Name: "job"}, Owner: "bob"}, 0, true, "", now) }, 0},
+		{21 * time.Second, func() {
+			m.pop(locks.Holder{Key: locks.Key{DB: 0, Name: "job"}, Owner: "bob"}, &locks.UnlockRequest{All: true}, now)
+		}, 0},
 	} {
 		now = step.at
 		step.do()
@@ -224,7 +226,7 @@ func TestGrantCache_ShorteningCountsWhenSent(t *testing.T) {
 		{5 * time.Second, 20 * time.Second, false, false, 0}, // nothing known runs any more
 	}
 	for i, tt := range tests {
-		g, shortens, ok := m.beginRenewal(h, 0, tt.now, tt.until, false)
+		g, shortens, ok := m.beginRenewal(h, &locks.RenewRequest{}, tt.now, tt.until)
 		if shortens != tt.shortens || ok != tt.ok || g.until() != tt.left {
 			t.Errorf("renewal %d: until %v, shortens %v, %v", i, g.until(), shortens, ok)
 		}
@@ -246,7 +248,7 @@ func TestGrantCache_OldestAgain(t *testing.T) {
 		now += time.Second
 	}
 	for i, over := range []func(h locks.Holder){
-		func(h locks.Holder) { m.pop(h, 7, true, "", now) },
+		func(h locks.Holder) { m.pop(h, &locks.UnlockRequest{Fence: 7, All: true}, now) },
 		func(h locks.Holder) { m.drop(h, "h") },
 		func(h locks.Holder) { m.forgetGrant(h, 7) },
 		func(h locks.Holder) { m.capEnds(h, 7, now) },
@@ -256,7 +258,7 @@ func TestGrantCache_OldestAgain(t *testing.T) {
 		func(h locks.Holder) {
 			before := m.lookup(h)
 			m.replace(h, before, before) // it runs on
-			m.pop(h, 7, true, "", now)
+			m.pop(h, &locks.UnlockRequest{Fence: 7, All: true}, now)
 		},
 	} {
 		if got, want := m.oldest(), now-time.Duration(i+1)*time.Second; got != want {
@@ -268,7 +270,7 @@ func TestGrantCache_OldestAgain(t *testing.T) {
 		t.Errorf("in the end: %v, want %v", got, want)
 	}
 	for i := range 900 {
-		m.pop(holderOf(i), 0, true, "", now)
+		m.pop(holderOf(i), &locks.UnlockRequest{All: true}, now)
 	}
 	if got := m.oldest(); got != 0 {
 		t.Errorf("with none left: %v", got)

@@ -116,8 +116,7 @@ func (s *Store) readUntil(ctx context.Context, q question, p patience, good func
 	return votes, began, err
 }
 
-// readStable reads a name, again if the nodes do not agree: most often because a grant or a release is on its
-// way to some of them.
+// readStable reads a name, again if the nodes do not agree: most often because a grant or a release is on its way to some of them.
 func (s *Store) readStable(ctx context.Context, h locks.Holder) ([]vote.Vote, error) {
 	votes, _, err := s.readUntil(ctx, question{holder: h}, untilStable, tally.Stable)
 	return votes, err

@@ -41,7 +41,7 @@ func (s *Store) Renew(ctx context.Context, r locks.RenewRequest) (time.Duration,
 	if fence == 0 {
 		fence = s.grants.lookup(h).fence
 	}
-	g, shorter, ok := s.grants.beginRenewal(h, r.Fence, now, now+r.TTL-locks.Drift(r.TTL), r.Open)
+	g, shorter, ok := s.grants.beginRenewal(h, &r, now, now+r.TTL-locks.Drift(r.TTL))
 	if ok {
 		until, result, votes, err := s.renewLease(ctx, &leaseRenewal{holder: h, ttl: r.TTL, grant: g, change: changeOf(shorter)})
 		if err == nil && result == tally.Applied {

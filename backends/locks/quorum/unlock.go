@@ -27,7 +27,7 @@ func (s *Store) Release(ctx context.Context, r locks.UnlockRequest) (holdsLeft i
 	if r.Req != "" && (r.All || !s.grants.hasRequest(h, tagOf(&r))) {
 		return s.unlockAfterRead(ctx, h, r)
 	}
-	g, holds, left, ok := s.popHolds(h, r)
+	g, holds, left, ok := s.popHolds(h, &r)
 	if !ok {
 		return s.unlockAfterRead(ctx, h, r)
 	}
@@ -320,7 +320,7 @@ func (s *Store) tryUnlockAfterRead(ctx context.Context, h locks.Holder, r locks.
 		return 0, false, nil
 	}
 	if result == tally.Undecided && r.Req != "" && s.set.Agree(votes) { // none of which has done this UNLOCK
-		if known, holds, left, ok := s.popHolds(h, r); ok {
+		if known, holds, left, ok := s.popHolds(h, &r); ok {
 			holdsLeft, err = s.unlockKnown(ctx, h, r, known, holds, left)
 			return holdsLeft, false, err
 		}
