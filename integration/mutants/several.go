@@ -148,7 +148,7 @@ var Several = []Mutant{
 		Breaks: "each name has a fence of its own: by that of another it is told one that no node has stored",
 		Rare:   true,
 		Units:  tallyTests,
-		Edits: []Edit{{"backends/locks/tally/several.go", "		t.Names[i] = Acquire(one, q, final)\n", `		t.Names[i] = Acquire(one, q, final)
+		Edits: []Edit{{"backends/locks/tally/several.go", "		t.Names[i] = Acquire(one, q, stage)\n", `		t.Names[i] = Acquire(one, q, stage)
 		t.Names[i].Fence = max(t.Names[i].Fence, t.Names[0].Fence)
 `}},
 	},

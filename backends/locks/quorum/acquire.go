@@ -179,7 +179,7 @@ func (s *Store) appendHolds(args []string, holds []hold) []string {
 
 // acquireDecides reports whether votes on an acquisition decide it.
 func (s *Store) acquireDecides(v []vote.Vote) bool {
-	return tally.Acquire(v, s.set.Quorum, false).Verdict != tally.Open
+	return tally.Acquire(v, s.set.Quorum, tally.Running).Verdict != tally.Open
 }
 
 // awaitAcquire waits for the votes on an acquisition.
@@ -199,7 +199,7 @@ func (s *Store) proposal() string { return strconv.FormatInt(time.Now().UnixMicr
 // decide is the answer to an acquisition by the votes that have come.
 func (s *Store) decide(ctx context.Context, a *acquisition, round *voters.Round) (locks.Decision, error) {
 	var t tally.Result
-	round.Look(func(votes []vote.Vote) { t = tally.Acquire(votes, s.set.Quorum, true) })
+	round.Look(func(votes []vote.Vote) { t = tally.Acquire(votes, s.set.Quorum, tally.Over) })
 	switch t.Verdict {
 	case tally.Granted:
 		return s.grant(ctx, a, round, t)

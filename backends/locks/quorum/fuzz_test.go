@@ -98,7 +98,7 @@ func FuzzVotes(f *testing.F) {
 		}
 		if p.name == "acquire" {
 			votes := []vote.Vote{v, v, v, {}, {}}
-			if got := tally.Acquire(votes, 3, true); (got.Verdict == tally.Granted) && v.Kind != vote.Yes {
+			if got := tally.Acquire(votes, 3, tally.Over); (got.Verdict == tally.Granted) && v.Kind != vote.Yes {
 				t.Fatalf("%q is granted", reply)
 			}
 		}

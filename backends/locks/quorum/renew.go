@@ -218,17 +218,17 @@ func (s *Store) renewRound(ctx context.Context, r *leaseRenewal, each func(int) 
 		return all
 	}
 	round := s.set.AskEach(voters.AskRenew, func(v []vote.Vote) bool {
-		o := tally.Renew(with(v), s.set.Quorum, false, r.holder.Owner)
+		o := tally.Renew(with(v), s.set.Quorum, tally.Running, r.holder.Owner)
 		return o == tally.Applied || o == tally.OtherOwner // else one more node may know the grant, so that it may be reinstated
 	}, each)
 	err := round.Wait(ctx, s.set.Opts.Timeouts(r.ttl))
 	round.Look(func(votes []vote.Vote) {
-		if tally.Renew(with(votes), s.set.Quorum, true, r.holder.Owner) != tally.Applied {
+		if tally.Renew(with(votes), s.set.Quorum, tally.Over, r.holder.Owner) != tally.Applied {
 			late = nil
 		}
 	})
 	votes := with(round.Close(err != nil, late))
-	result := tally.Renew(votes, s.set.Quorum, true, r.holder.Owner)
+	result := tally.Renew(votes, s.set.Quorum, tally.Over, r.holder.Owner)
 	s.set.Ended(round, votes, tally.EndOf(err, result))
 	return votes, result, err
 }
@@ -247,7 +247,7 @@ func (s *Store) reinstateMissing(ctx context.Context, r *leaseRenewal, votes []v
 			again[i] = votes[i]
 		}
 	}
-	return again, tally.Renew(again, s.set.Quorum, true, r.holder.Owner), err
+	return again, tally.Renew(again, s.set.Quorum, tally.Over, r.holder.Owner), err
 }
 
 // isFree reports whether a renewal found the name free.

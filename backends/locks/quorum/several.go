@@ -24,7 +24,7 @@ func (s *Store) acquireAll(ctx context.Context, r locks.Attempt) (locks.Decision
 	}
 	defer s.endInFlight(all)
 	round := s.set.Ask(voters.AskAcquire, j, func(votes []vote.Vote) bool {
-		return tally.AcquireAll(votes, len(all), s.set.Quorum, false).Verdict != tally.Open
+		return tally.AcquireAll(votes, len(all), s.set.Quorum, tally.Running).Verdict != tally.Open
 	})
 	if err := round.Wait(ctx, s.set.Opts.Timeouts(r.TTL)); err != nil {
 		s.set.Ended(round, s.abandon(round, all...), vote.EndCanceled)
@@ -78,7 +78,7 @@ func firstFailed(errs []error) int {
 // decideAll is the answer to a try by the votes that have come.
 func (s *Store) decideAll(ctx context.Context, all []*acquisition, round *voters.Round) (locks.Decision, error) {
 	var t tally.AllResult
-	round.Look(func(votes []vote.Vote) { t = tally.AcquireAll(votes, len(all), s.set.Quorum, true) })
+	round.Look(func(votes []vote.Vote) { t = tally.AcquireAll(votes, len(all), s.set.Quorum, tally.Over) })
 	if t.Verdict == tally.Granted {
 		return s.grantAll(ctx, all, round, t.Names)
 	}

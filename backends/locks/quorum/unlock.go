@@ -199,7 +199,7 @@ func (s *Store) release(ctx context.Context, r holdRelease, unlock *locks.Unlock
 	}
 	r.lease, r.request = s.leaseOf(r.grant), tagOf(unlock)
 	enough := func(v []vote.Vote) bool {
-		return tally.Release(v, s.set.Quorum, false, h.Owner, fence) != tally.Pending
+		return tally.Release(v, s.set.Quorum, tally.Running, h.Owner, fence) != tally.Pending
 	}
 	var round *voters.Round
 	if valid && len(r.left) == 0 && !r.grant.partial && h.Reader == "" {
@@ -214,7 +214,7 @@ func (s *Store) release(ctx context.Context, r holdRelease, unlock *locks.Unlock
 	err := round.Wait(ctx, limits)
 	votes := s.closeRelease(round, &r)
 	s.noteListeners(h.Key, votes)
-	result := tally.Release(votes, s.set.Quorum, true, h.Owner, fence)
+	result := tally.Release(votes, s.set.Quorum, tally.Over, h.Owner, fence)
 	s.set.Ended(round, votes, tally.EndOf(err, result))
 	return votes, result, err
 }

@@ -21,8 +21,8 @@ const (
 
 // countOutcome counts votes on a grant of owner: those that count as done against those
 // that name another owner, those that deny, and those that did not come.
-func countOutcome(votes []vote.Vote, q int, final bool, owner string, done func(*vote.Vote) bool) Outcome {
-	did, disputed, denied, due := sortVotes(votes, final, done)
+func countOutcome(votes []vote.Vote, q int, stage Stage, owner string, done func(*vote.Vote) bool) Outcome {
+	did, disputed, denied, due := sortVotes(votes, stage, done)
 	voted := did + disputed + denied
 	_, others := Most(votes, func(v *vote.Vote) (string, bool) {
 		return v.Owner, v.Kind == vote.No && v.Owner != "" && v.Owner != owner
@@ -50,10 +50,10 @@ func countOutcome(votes []vote.Vote, q int, final bool, owner string, done func(
 
 // sortVotes counts the votes that count as done, that name another version or a missing hold, that deny, and
 // that may still come.
-func sortVotes(votes []vote.Vote, final bool, done func(*vote.Vote) bool) (did, disputed, denied, due int) {
+func sortVotes(votes []vote.Vote, stage Stage, done func(*vote.Vote) bool) (did, disputed, denied, due int) {
 	for i := range votes {
 		switch v := &votes[i]; {
-		case v.Kind == vote.Silent && v.Err == nil && !final:
+		case v.Kind == vote.Silent && v.Err == nil && stage == Running:
 			due++
 		case v.Kind == vote.Silent:
 		case done(v):
@@ -73,12 +73,12 @@ func Renewed(v *vote.Vote) bool { return v.Kind == vote.Yes }
 // Renew counts the votes on a renewal. Where a node has a note that the lease may have been shortened,
 // votes of nodes where a renewal reinstated the grant, now or before, do not count: the lease may have lapsed
 // there. A quorum of votes meets one of the quorum that noted.
-func Renew(votes []vote.Vote, q int, final bool, owner string) Outcome {
+func Renew(votes []vote.Vote, q int, stage Stage, owner string) Outcome {
 	done := Renewed
 	if Noted(votes) {
 		done = func(v *vote.Vote) bool { return v.Kind == vote.Yes && !v.Reinstated }
 	}
-	return countOutcome(votes, q, final, owner, done)
+	return countOutcome(votes, q, stage, owner, done)
 }
 
 // didRelease reports whether a vote counts as a release. A fence means that this proxy knows the grant to be valid:
@@ -99,7 +99,7 @@ func didRelease(fence int64) func(*vote.Vote) bool {
 // right unless a renewal through another proxy shortened the lease, and a quorum notes that before it is sent. So
 // a quorum without such a note is a release, even where its nodes name rivals: these may only be trying. A No from
 // a node where the owner has other holds does not count: this hold was given back elsewhere.
-func Release(votes []vote.Vote, q int, final bool, owner string, fence int64) Outcome {
+func Release(votes []vote.Vote, q int, stage Stage, owner string, fence int64) Outcome {
 	unnoted := 0
 	for i := range votes {
 		if v := &votes[i]; v.Kind != vote.Silent && v.Kind != vote.VersionConflict && !v.Noted && (v.Kind != vote.No || v.Owner != owner) {
@@ -109,7 +109,7 @@ func Release(votes []vote.Vote, q int, final bool, owner string, fence int64) Ou
 	if fence != 0 && unnoted >= q {
 		return Applied
 	}
-	return countOutcome(votes, q, final, owner, didRelease(fence))
+	return countOutcome(votes, q, stage, owner, didRelease(fence))
 }
 
 // LostToRival reports whether a quorum names another owner, and says that another release gave the hold back before this one. Fewer than a quorum prove

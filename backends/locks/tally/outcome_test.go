@@ -26,43 +26,43 @@ func TestCountOutcome(t *testing.T) {
 	tests := []struct {
 		name, votes string
 		done        func(*vote.Vote) bool
-		final       bool
+		stage       Stage
 		want        Outcome
 	}{
-		{"a quorum moved", "yy.y.", Renewed, false, Applied},
-		{"where it was reinstated counts", "yrrxx", Renewed, true, Applied},
-		{"half did not", "yyxxx", Renewed, true, Undecided},
-		{"a quorum is free", "fffyy", Renewed, true, Lost},
-		{"the silent could have", "ffyyx", Renewed, true, Undecided},
-		{"the silent may still", "ffyy.", Renewed, false, Pending},
-		{"another has it", "nnnxx", Renewed, true, OtherOwner},
-		{"this owner's next grant has it", "oooxx", Renewed, true, Lost},
-		{"renewed elsewhere", "yysxx", Renewed, true, Conflict},
-		{"given back elsewhere", "yyhxx", Renewed, true, Conflict},
-		{"renewed elsewhere, but the rest may still", "yss..", Renewed, false, Pending},
-		{"the last one may have another version", "ssff.", Renewed, false, Pending},
-		{"the last one may have another owner", "nnff.", Renewed, false, Pending},
-		{"a quorum is free, whatever is due", "fff..", Renewed, false, Lost},
-		{"half of an even number has another version or none", "sffx", Renewed, true, Lost},
-		{"of two nodes one is free", "fx", Renewed, true, Undecided},
-		{"too few, but who answers is not blamed", "xxxx.", Renewed, false, Pending},
-		{"those due are not awaited", "yy...", Renewed, true, Undecided},
-		{"those that failed are not due", "yyxxx", Renewed, false, Undecided},
-		{"nobody", "xxxxx", Renewed, true, Undecided},
-		{"released", "yyyxx", didRelease(5), true, Applied},
-		{"repeated", "aayxx", didRelease(0), true, Applied},
-		{"free, and nobody after", "yffxx", didRelease(5), true, Applied},
-		{"never granted is no release", "yeexx", didRelease(0), true, Undecided},
-		{"free, and somebody after", "yllfx", didRelease(5), true, Undecided},
-		{"free, and somebody after on a quorum", "ylllf", didRelease(5), true, Lost},
-		{"a reinstated hold is no proof", "yytxx", didRelease(0), true, Undecided},
-		{"unless the validity runs", "yytxx", didRelease(5), true, Applied},
-		{"lapsed", "fffff", didRelease(0), true, Lost},
-		{"released to another", "nnnaa", didRelease(0), true, OtherOwner},
+		{"a quorum moved", "yy.y.", Renewed, Running, Applied},
+		{"where it was reinstated counts", "yrrxx", Renewed, Over, Applied},
+		{"half did not", "yyxxx", Renewed, Over, Undecided},
+		{"a quorum is free", "fffyy", Renewed, Over, Lost},
+		{"the silent could have", "ffyyx", Renewed, Over, Undecided},
+		{"the silent may still", "ffyy.", Renewed, Running, Pending},
+		{"another has it", "nnnxx", Renewed, Over, OtherOwner},
+		{"this owner's next grant has it", "oooxx", Renewed, Over, Lost},
+		{"renewed elsewhere", "yysxx", Renewed, Over, Conflict},
+		{"given back elsewhere", "yyhxx", Renewed, Over, Conflict},
+		{"renewed elsewhere, but the rest may still", "yss..", Renewed, Running, Pending},
+		{"the last one may have another version", "ssff.", Renewed, Running, Pending},
+		{"the last one may have another owner", "nnff.", Renewed, Running, Pending},
+		{"a quorum is free, whatever is due", "fff..", Renewed, Running, Lost},
+		{"half of an even number has another version or none", "sffx", Renewed, Over, Lost},
+		{"of two nodes one is free", "fx", Renewed, Over, Undecided},
+		{"too few, but who answers is not blamed", "xxxx.", Renewed, Running, Pending},
+		{"those due are not awaited", "yy...", Renewed, Over, Undecided},
+		{"those that failed are not due", "yyxxx", Renewed, Running, Undecided},
+		{"nobody", "xxxxx", Renewed, Over, Undecided},
+		{"released", "yyyxx", didRelease(5), Over, Applied},
+		{"repeated", "aayxx", didRelease(0), Over, Applied},
+		{"free, and nobody after", "yffxx", didRelease(5), Over, Applied},
+		{"never granted is no release", "yeexx", didRelease(0), Over, Undecided},
+		{"free, and somebody after", "yllfx", didRelease(5), Over, Undecided},
+		{"free, and somebody after on a quorum", "ylllf", didRelease(5), Over, Lost},
+		{"a reinstated hold is no proof", "yytxx", didRelease(0), Over, Undecided},
+		{"unless the validity runs", "yytxx", didRelease(5), Over, Applied},
+		{"lapsed", "fffff", didRelease(0), Over, Lost},
+		{"released to another", "nnnaa", didRelease(0), Over, OtherOwner},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := countOutcome(grantVotes(tt.votes), len(tt.votes)/2+1, tt.final, "me", tt.done); got != tt.want {
+			if got := countOutcome(grantVotes(tt.votes), len(tt.votes)/2+1, tt.stage, "me", tt.done); got != tt.want {
 				t.Errorf("%s: %v, want %v", tt.votes, got, tt.want)
 			}
 		})
@@ -73,26 +73,26 @@ func TestReleaseOutcome(t *testing.T) {
 	tests := []struct {
 		name, votes string
 		fence       int64
-		final       bool
+		stage       Stage
 		want        Outcome
 	}{
-		{"a rival tries on the last node", "yynxx", 5, true, Applied},
-		{"it is known at the Q-th answer", "yyn..", 5, false, Applied},
-		{"an old proposal of a rival's", "yylxx", 5, true, Applied},
-		{"the lease may have been shortened", "y!y!n!xx", 5, true, Undecided},
-		{"noted on one of a quorum", "yyn!xx", 5, true, Undecided},
-		{"noted where nobody has it since", "y!y!f!xx", 5, true, Applied},
-		{"a note beside a quorum without", "yyn!nx", 5, true, Applied},
-		{"another UNLOCK on one of a quorum", "yysxx", 5, true, Conflict},
-		{"another hold of the owner", "yyoxx", 5, true, Undecided},
-		{"given back elsewhere", "oooxx", 5, true, Lost},
-		{"no validity is remembered", "yynxx", 0, true, Undecided},
-		{"too few answer", "yyxxx", 5, true, Undecided},
-		{"too few yet", "yy...", 5, false, Pending},
+		{"a rival tries on the last node", "yynxx", 5, Over, Applied},
+		{"it is known at the Q-th answer", "yyn..", 5, Running, Applied},
+		{"an old proposal of a rival's", "yylxx", 5, Over, Applied},
+		{"the lease may have been shortened", "y!y!n!xx", 5, Over, Undecided},
+		{"noted on one of a quorum", "yyn!xx", 5, Over, Undecided},
+		{"noted where nobody has it since", "y!y!f!xx", 5, Over, Applied},
+		{"a note beside a quorum without", "yyn!nx", 5, Over, Applied},
+		{"another UNLOCK on one of a quorum", "yysxx", 5, Over, Conflict},
+		{"another hold of the owner", "yyoxx", 5, Over, Undecided},
+		{"given back elsewhere", "oooxx", 5, Over, Lost},
+		{"no validity is remembered", "yynxx", 0, Over, Undecided},
+		{"too few answer", "yyxxx", 5, Over, Undecided},
+		{"too few yet", "yy...", 5, Running, Pending},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := Release(notedVotes(tt.votes), 3, tt.final, "me", tt.fence); got != tt.want {
+			if got := Release(notedVotes(tt.votes), 3, tt.stage, "me", tt.fence); got != tt.want {
 				t.Errorf("%s: %v, want %v", tt.votes, got, tt.want)
 			}
 		})
@@ -115,18 +115,18 @@ func notedVotes(letters string) []vote.Vote {
 func TestRenewOutcome(t *testing.T) {
 	tests := []struct {
 		name, votes string
-		final       bool
+		stage       Stage
 		want        Outcome
 	}{
-		{"reinstated where it was lost", "yrrxx", true, Applied},
-		{"reinstated where it may have lapsed", "yry!xx", true, Undecided},
-		{"a quorum has it still", "y!yy!rx", true, Applied},
-		{"the last one may have it", "y!yr..", false, Pending},
-		{"it lapsed on a quorum", "y!rrff", true, Lost},
+		{"reinstated where it was lost", "yrrxx", Over, Applied},
+		{"reinstated where it may have lapsed", "yry!xx", Over, Undecided},
+		{"a quorum has it still", "y!yy!rx", Over, Applied},
+		{"the last one may have it", "y!yr..", Running, Pending},
+		{"it lapsed on a quorum", "y!rrff", Over, Lost},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := Renew(notedVotes(tt.votes), 3, tt.final, "me"); got != tt.want {
+			if got := Renew(notedVotes(tt.votes), 3, tt.stage, "me"); got != tt.want {
 				t.Errorf("%s: %v, want %v", tt.votes, got, tt.want)
 			}
 		})

@@ -13,7 +13,7 @@ type AllResult struct {
 // node grants all of them or none, a node that withholds a name because of another one says neither yes nor no to it. It is
 // over if one of the names was given back, and a quorum says of each other one whether it was: a node may not have heard of
 // that yet.
-func AcquireAll(votes []vote.Vote, names, q int, final bool) AllResult {
+func AcquireAll(votes []vote.Vote, names, q int, stage Stage) AllResult {
 	t := AllResult{Names: make([]Result, names)}
 	var of [TooFew + 1]int // how many names have a verdict
 	there := 0             // how many were not given back, as a quorum says
@@ -22,7 +22,7 @@ func AcquireAll(votes []vote.Vote, names, q int, final bool) AllResult {
 		for k := range votes {
 			one[k] = *OfName(&votes[k], i)
 		}
-		t.Names[i] = Acquire(one, q, final)
+		t.Names[i] = Acquire(one, q, stage)
 		if len(one)-vote.CountKind(one, vote.Silent)-vote.CountKind(one, vote.AlreadyReleased) >= q {
 			there++
 		}

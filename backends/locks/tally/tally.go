@@ -38,11 +38,18 @@ type Result struct {
 	Holds     int           // Granted: of the owner, as a quorum counts them
 }
 
-// Acquire counts the votes of an acquisition. q is the quorum; final says
-// that votes which have not come will not be waited for. It is the safety
-// argument in one place: silence is never a no, half is not a majority, and a
-// fence is kept only if a quorum knows one and the same.
-func Acquire(votes []vote.Vote, q int, final bool) Result {
+// A Stage is how far the round is whose votes are counted.
+type Stage uint8
+
+// The stages.
+const (
+	Running Stage = iota // votes that have not come may still
+	Over                 // they are not waited for any more
+)
+
+// Acquire counts the votes of an acquisition. q is the quorum. It is the safety argument in one place: silence is never a no,
+// half is not a majority, and a fence is kept only if a quorum knows one and the same.
+func Acquire(votes []vote.Vote, q int, stage Stage) Result {
 	var yeses, fresh, voted, due int
 	for _, v := range votes {
 		switch {
@@ -51,7 +58,7 @@ func Acquire(votes []vote.Vote, q int, final bool) Result {
 			if v.Reentered == 0 {
 				fresh++
 			}
-		case v.Kind == vote.Silent && v.Err == nil && !final:
+		case v.Kind == vote.Silent && v.Err == nil && stage == Running:
 			due++
 		}
 		if v.Kind != vote.Silent {

@@ -42,49 +42,49 @@ func votesOf(letters string) []vote.Vote {
 func TestAcquire(t *testing.T) {
 	tests := []struct {
 		name, votes string
-		final       bool
+		stage       Stage
 		want        Result
 	}{
-		{"one node says yes", "y", false, Result{Verdict: Granted, Fence: 7, Stored: 1, Rest: 1 * time.Second, Holds: 1}},
-		{"bare majority", "yyynx", true, Result{Verdict: Granted, Fence: 7, Stored: 3, Rest: 1 * time.Second, Holds: 1}},
-		{"majority before all have answered", "y.y.y", false, Result{Verdict: Granted, Fence: 7, Stored: 3, Rest: 1 * time.Second, Holds: 1}},
-		{"the Q-th largest end counts", "yyyyy", true, Result{Verdict: Granted, Fence: 7, Stored: 5, Rest: 3 * time.Second, Holds: 1}},
-		{"half is not a majority", "yynn", true, Result{Verdict: Split}},
-		{"silence is not a no", "yyxxx", true, Result{Verdict: TooFew}},
-		{"silence is not a yes", "nnxxx", true, Result{Verdict: TooFew}},
-		{"the largest fence wins, and too few carry it", "yyhxx", true, Result{Verdict: Granted, Fence: 9, Stored: 1, Rest: 1 * time.Second, Holds: 1}},
-		{"kept when a quorum knows one grant", "kkkyy", true, Result{Verdict: Granted, Fence: 5, Reentered: true, Seat: seats.None, Stored: 3, Rest: 1 * time.Second, Holds: 2}},
-		{"so is a permit, with its seat", "sssyy", true, Result{Verdict: Granted, Fence: 5, Reentered: true, Seat: 1, Stored: 3, Rest: 1 * time.Second, Holds: 2}},
-		{"what has another seat does not count", "SsssS", true, Result{Verdict: Granted, Fence: 5, Reentered: true, Seat: 1, Stored: 3, Rest: 2 * time.Second, Holds: 2}},
-		{"two seats are none", "ssSSy", true, Result{Verdict: Granted, Fence: 7, Stored: 1, Rest: 1 * time.Second, Holds: 2}},
-		{"nor are a seat and none", "kkssS", true, Result{Verdict: Granted, Fence: 7, Stored: 0, Rest: 1 * time.Second, Holds: 2}},
-		{"half with one seat waits", "ssS..", false, Result{Verdict: Open}},
-		{"two earlier grants are none", "kkKKy", true, Result{Verdict: Granted, Fence: 7, Stored: 1, Rest: 1 * time.Second, Holds: 2}},
-		{"a proposed fence is carried by nobody", "kkyxx", true, Result{Verdict: Granted, Fence: 7, Stored: 1, Rest: 1 * time.Second, Holds: 1}},
-		{"a reinstated grant keeps no fence", "tttyy", true, Result{Verdict: Granted, Fence: 7, Stored: 2, Rest: 1 * time.Second, Holds: 2}},
-		{"an undecided re-entry waits", "kky..", false, Result{Verdict: Open}},
-		{"a quorum has the largest fence", "yhhhx", true, Result{Verdict: Granted, Fence: 9, Stored: 3, Rest: 2 * time.Second, Holds: 1}},
-		{"a refusal stores no fence", "yyyNx", true, Result{Verdict: Granted, Fence: 7, Stored: 3, Rest: 1 * time.Second, Holds: 1}},
-		{"held by one owner", "nnnyy", true, Result{Verdict: Held, Holder: "b", Fence: 8, Rest: 1 * time.Second}},
-		{"held is known early", "nnn..", false, Result{Verdict: Held, Holder: "b", Fence: 8, Rest: 1 * time.Second}},
-		{"held under the least fence", "nNnmx", true, Result{Verdict: Held, Holder: "b", Fence: 7, Rest: 1 * time.Second}},
-		{"given back, with a fence", "eeeyx", true, Result{Verdict: Ended, Fence: 4}},
-		{"a fence alone gives nothing back", "eemxx", true, Result{Verdict: Split}},
-		{"two rivals make a split", "nnmmy", true, Result{Verdict: Split}},
-		{"a last vote that can grant is awaited", "yynx.", false, Result{Verdict: Open}},
-		{"one that can refuse", "nnyx.", false, Result{Verdict: Open}},
-		{"one that can say that it was given back", "eeyx.", false, Result{Verdict: Open}},
-		{"one that can say that there are too many holds", "ffyx.", false, Result{Verdict: Open}},
-		{"nobody can win any more", "ynmx.", false, Result{Verdict: Split}},
-		{"too few, but who answers is not blamed", "xxxx.", false, Result{Verdict: Open}},
-		{"nobody has answered", ".....", false, Result{Verdict: Open}},
-		{"nobody has answered in time", ".....", true, Result{Verdict: TooFew}},
-		{"three nodes, one down", "yyx", true, Result{Verdict: Granted, Fence: 7, Stored: 2, Rest: 1 * time.Second, Holds: 1}},
-		{"two nodes need both", "yx", true, Result{Verdict: TooFew}},
+		{"one node says yes", "y", Running, Result{Verdict: Granted, Fence: 7, Stored: 1, Rest: 1 * time.Second, Holds: 1}},
+		{"bare majority", "yyynx", Over, Result{Verdict: Granted, Fence: 7, Stored: 3, Rest: 1 * time.Second, Holds: 1}},
+		{"majority before all have answered", "y.y.y", Running, Result{Verdict: Granted, Fence: 7, Stored: 3, Rest: 1 * time.Second, Holds: 1}},
+		{"the Q-th largest end counts", "yyyyy", Over, Result{Verdict: Granted, Fence: 7, Stored: 5, Rest: 3 * time.Second, Holds: 1}},
+		{"half is not a majority", "yynn", Over, Result{Verdict: Split}},
+		{"silence is not a no", "yyxxx", Over, Result{Verdict: TooFew}},
+		{"silence is not a yes", "nnxxx", Over, Result{Verdict: TooFew}},
+		{"the largest fence wins, and too few carry it", "yyhxx", Over, Result{Verdict: Granted, Fence: 9, Stored: 1, Rest: 1 * time.Second, Holds: 1}},
+		{"kept when a quorum knows one grant", "kkkyy", Over, Result{Verdict: Granted, Fence: 5, Reentered: true, Seat: seats.None, Stored: 3, Rest: 1 * time.Second, Holds: 2}},
+		{"so is a permit, with its seat", "sssyy", Over, Result{Verdict: Granted, Fence: 5, Reentered: true, Seat: 1, Stored: 3, Rest: 1 * time.Second, Holds: 2}},
+		{"what has another seat does not count", "SsssS", Over, Result{Verdict: Granted, Fence: 5, Reentered: true, Seat: 1, Stored: 3, Rest: 2 * time.Second, Holds: 2}},
+		{"two seats are none", "ssSSy", Over, Result{Verdict: Granted, Fence: 7, Stored: 1, Rest: 1 * time.Second, Holds: 2}},
+		{"nor are a seat and none", "kkssS", Over, Result{Verdict: Granted, Fence: 7, Stored: 0, Rest: 1 * time.Second, Holds: 2}},
+		{"half with one seat waits", "ssS..", Running, Result{Verdict: Open}},
+		{"two earlier grants are none", "kkKKy", Over, Result{Verdict: Granted, Fence: 7, Stored: 1, Rest: 1 * time.Second, Holds: 2}},
+		{"a proposed fence is carried by nobody", "kkyxx", Over, Result{Verdict: Granted, Fence: 7, Stored: 1, Rest: 1 * time.Second, Holds: 1}},
+		{"a reinstated grant keeps no fence", "tttyy", Over, Result{Verdict: Granted, Fence: 7, Stored: 2, Rest: 1 * time.Second, Holds: 2}},
+		{"an undecided re-entry waits", "kky..", Running, Result{Verdict: Open}},
+		{"a quorum has the largest fence", "yhhhx", Over, Result{Verdict: Granted, Fence: 9, Stored: 3, Rest: 2 * time.Second, Holds: 1}},
+		{"a refusal stores no fence", "yyyNx", Over, Result{Verdict: Granted, Fence: 7, Stored: 3, Rest: 1 * time.Second, Holds: 1}},
+		{"held by one owner", "nnnyy", Over, Result{Verdict: Held, Holder: "b", Fence: 8, Rest: 1 * time.Second}},
+		{"held is known early", "nnn..", Running, Result{Verdict: Held, Holder: "b", Fence: 8, Rest: 1 * time.Second}},
+		{"held under the least fence", "nNnmx", Over, Result{Verdict: Held, Holder: "b", Fence: 7, Rest: 1 * time.Second}},
+		{"given back, with a fence", "eeeyx", Over, Result{Verdict: Ended, Fence: 4}},
+		{"a fence alone gives nothing back", "eemxx", Over, Result{Verdict: Split}},
+		{"two rivals make a split", "nnmmy", Over, Result{Verdict: Split}},
+		{"a last vote that can grant is awaited", "yynx.", Running, Result{Verdict: Open}},
+		{"one that can refuse", "nnyx.", Running, Result{Verdict: Open}},
+		{"one that can say that it was given back", "eeyx.", Running, Result{Verdict: Open}},
+		{"one that can say that there are too many holds", "ffyx.", Running, Result{Verdict: Open}},
+		{"nobody can win any more", "ynmx.", Running, Result{Verdict: Split}},
+		{"too few, but who answers is not blamed", "xxxx.", Running, Result{Verdict: Open}},
+		{"nobody has answered", ".....", Running, Result{Verdict: Open}},
+		{"nobody has answered in time", ".....", Over, Result{Verdict: TooFew}},
+		{"three nodes, one down", "yyx", Over, Result{Verdict: Granted, Fence: 7, Stored: 2, Rest: 1 * time.Second, Holds: 1}},
+		{"two nodes need both", "yx", Over, Result{Verdict: TooFew}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := Acquire(votesOf(tt.votes), len(tt.votes)/2+1, tt.final)
+			got := Acquire(votesOf(tt.votes), len(tt.votes)/2+1, tt.stage)
 			if got != tt.want {
 				t.Errorf("%s: %+v, want %+v", tt.votes, got, tt.want)
 			}
@@ -96,31 +96,31 @@ func TestAcquire(t *testing.T) {
 func TestAcquireAll(t *testing.T) {
 	tests := []struct {
 		name, votes string
-		final       bool
+		stage       Stage
 		want        Verdict
 		inTheWay    int
 		fences      []int64
 	}{
-		{"a majority grants all", "yy yy xx", true, Granted, 0, []int64{7, 7}},
-		{"each has a fence of its own", "hy yk yk", true, Granted, 0, []int64{9, 5}},
-		{"by its own votes", "yh yy ww", true, Granted, 0, []int64{7, 9}},
-		{"one of them is not decided yet", "yk yy ..", false, Open, 0, []int64{7, 0}},
-		{"a name that is withheld is not granted", "yy wn mw", true, Split, 0, nil},
-		{"nor held", "wn wn yy", true, Held, 1, nil},
-		{"the first that is held is in the way", "wnm wnm yyy", true, Held, 1, nil},
-		{"one is, whatever is due of others", "wn wn ..", false, Held, 1, nil},
-		{"owners of different names are no quorum", "wn nw yy", true, Split, 0, nil},
-		{"nor are different owners of one", "wn wm yy", true, Split, 0, nil},
-		{"some were given back", "ew ew xx", true, Ended, 0, []int64{4, 0}},
-		{"that is known early", "ew ew ..", false, Ended, 0, []int64{4, 0}},
-		{"all were", "ee ee yy", true, Ended, 0, []int64{4, 4}},
-		{"all were, as a last vote shows", "ew ee ..", false, Open, 0, nil},
-		{"some were, as a last vote shows", "we ew ..", false, Open, 0, nil},
-		{"all were or some", "ew ee xx", true, Split, 0, nil},
-		{"all were or some, and none is", "ww ew xx", true, Split, 0, nil},
-		{"too many holds of one", "wf wf yy", true, Full, 0, nil},
-		{"a vote that can decide is awaited", "yy wn ..", false, Open, 0, nil},
-		{"silence is about all names", "yy xx xx", true, TooFew, 0, nil},
+		{"a majority grants all", "yy yy xx", Over, Granted, 0, []int64{7, 7}},
+		{"each has a fence of its own", "hy yk yk", Over, Granted, 0, []int64{9, 5}},
+		{"by its own votes", "yh yy ww", Over, Granted, 0, []int64{7, 9}},
+		{"one of them is not decided yet", "yk yy ..", Running, Open, 0, []int64{7, 0}},
+		{"a name that is withheld is not granted", "yy wn mw", Over, Split, 0, nil},
+		{"nor held", "wn wn yy", Over, Held, 1, nil},
+		{"the first that is held is in the way", "wnm wnm yyy", Over, Held, 1, nil},
+		{"one is, whatever is due of others", "wn wn ..", Running, Held, 1, nil},
+		{"owners of different names are no quorum", "wn nw yy", Over, Split, 0, nil},
+		{"nor are different owners of one", "wn wm yy", Over, Split, 0, nil},
+		{"some were given back", "ew ew xx", Over, Ended, 0, []int64{4, 0}},
+		{"that is known early", "ew ew ..", Running, Ended, 0, []int64{4, 0}},
+		{"all were", "ee ee yy", Over, Ended, 0, []int64{4, 4}},
+		{"all were, as a last vote shows", "ew ee ..", Running, Open, 0, nil},
+		{"some were, as a last vote shows", "we ew ..", Running, Open, 0, nil},
+		{"all were or some", "ew ee xx", Over, Split, 0, nil},
+		{"all were or some, and none is", "ww ew xx", Over, Split, 0, nil},
+		{"too many holds of one", "wf wf yy", Over, Full, 0, nil},
+		{"a vote that can decide is awaited", "yy wn ..", Running, Open, 0, nil},
+		{"silence is about all names", "yy xx xx", Over, TooFew, 0, nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestAcquireAll(t *testing.T) {
 				}
 				votes = append(votes, v)
 			}
-			got := AcquireAll(votes, len(words[0]), len(words)/2+1, tt.final)
+			got := AcquireAll(votes, len(words[0]), len(words)/2+1, tt.stage)
 			if got.Verdict != tt.want || got.InTheWay != tt.inTheWay {
 				t.Errorf("%s: %+v, want %d because of %d", tt.votes, got, tt.want, tt.inTheWay)
 			}
@@ -152,7 +152,7 @@ func TestAcquire_AllocatesNothing(t *testing.T) {
 	for i := range votes {
 		votes[i].Grant = "DFL5MF323L76XAPT2EET4QY466"
 	}
-	if n := testing.AllocsPerRun(100, func() { Acquire(votes, 3, true) }); n > 0 {
+	if n := testing.AllocsPerRun(100, func() { Acquire(votes, 3, Over) }); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -182,7 +182,7 @@ func TestAcquire_Obstacles(t *testing.T) {
 		{[]vote.Vote{writer, writer, upgrade}, Held, "carol", locks.Held},
 		{[]vote.Vote{writer, intent, alice}, Split, "", locks.Held},
 	} {
-		got := Acquire(tt.votes, 2, true)
+		got := Acquire(tt.votes, 2, Over)
 		if got.Verdict != tt.want || got.Holder != tt.holder || got.Why != tt.why {
 			t.Errorf("%+v: %+v, want %d, %s, %d", tt.votes, got, tt.want, tt.holder, tt.why)
 		}
