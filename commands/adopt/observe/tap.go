@@ -345,6 +345,21 @@ type planOf struct {
 	why   string     // it is refused
 }
 
+// mine is the lock as the caller has it.
+func (p *planOf) mine(left time.Duration) idiom.State {
+	mine := idiom.State{Kind: idiom.String, Left: left}
+	switch {
+	case isHash(p.class):
+		mine.Kind, mine.Count = idiom.Hash, 1
+	case p.kind == idiom.Sorted:
+		mine.Kind = idiom.Sorted
+	}
+	if p.value != nil {
+		mine.Value = *p.value
+	}
+	return mine
+}
+
 // plan finds out what a call is to do, and which reply tells that it has.
 func (t *Tap) plan(call *idiom.Call, p planOf, rule idiom.Rule) {
 	t.judges, t.verdict, t.class = true, p.why, p.class
@@ -355,73 +370,69 @@ func (t *Tap) plan(call *idiom.Call, p planOf, rule idiom.Rule) {
 	if p.value != nil {
 		t.value, t.sign = t.o.hash(0, []byte(*p.value)), signOf(*p.value)
 	}
-	kind := idiom.String
-	mine := idiom.State{Kind: kind, Left: t.o.opt.MaxTTL}
-	switch {
-	case isHash(p.class):
-		mine.Kind, mine.Count = idiom.Hash, 1
-	case p.kind == idiom.Sorted:
-		mine.Kind = idiom.Sorted
-	}
-	if p.value != nil {
-		mine.Value = *p.value
-	}
-	others := mine
-	others.Value = "\x00another"
-	var done, otherwise idiom.State
-	switch c := p.class; {
-	case c.Acquires():
-		t.aim, otherwise = toTake, others
-	case c == idiom.ReleaseOwn, c == idiom.ReentrantRelease:
-		t.aim, done, otherwise = toRelease, mine, others
-	case c == idiom.ExtendOwn, c == idiom.ReentrantExtend:
-		t.aim, done, otherwise = toExtend, mine, others
-	case c == idiom.ForceRelease:
-		t.aim, t.force, done = toRelease, true, mine
-	case c == idiom.ForceExtend:
-		t.aim, t.force, done = toExtend, true, mine
-	default:
-		return
-	}
-	if t.takeOver(t.by.did, rule) {
+	mine := p.mine(t.o.opt.MaxTTL)
+	before, otherwise := t.takeAim(mine)
+	if t.aim == toRead || t.takeOver(t.by.did, rule) {
 		return
 	}
 	now := t.o.opt.Now()
-	did, err := call.Run(done, now)
+	did, err := call.Run(before, now)
+	if err == nil && did.Op.Do == idiom.Nothing { // as SET XX of a key that is not there
+		if p.value == nil {
+			t.aim = toRead
+			return
+		}
+		t.aim, before, otherwise = toExtend, mine, idiom.State{}
+		did, err = call.Run(before, now)
+	}
 	if err != nil {
 		t.aim = toRead
 		t.refuse(err.Error())
 		return
 	}
-	if did.Op.Do == idiom.Nothing { // as SET XX of a key that is not there
-		if t.aim, done = toExtend, mine; p.value == nil {
-			t.aim = toRead
-			return
-		}
-		if did, err = call.Run(done, now); err != nil {
-			t.aim = toRead
-			t.refuse(err.Error())
-			return
-		}
-		otherwise = idiom.State{}
-	}
-	t.done, t.ttl = did.Reply, did.Op.TTL
 	if did.Op.Do == idiom.Release { // an end that is not positive
 		t.aim = toRelease
 	}
+	t.done, t.ttl = did.Reply, did.Op.TTL
+	t.judgeTTL(did.Op, rule)
 	if call.Granted(1) {
-		if next, err := call.Run(done, now); err == nil && !bytes.Equal(next.Reply, did.Reply) {
-			n := 0
-			for n < len(next.Reply) && n < len(did.Reply) && next.Reply[n] == did.Reply[n] {
-				n++
-			}
-			t.done, t.begun = did.Reply[:n], true
+		if next, err := call.Run(before, now); err == nil && !bytes.Equal(next.Reply, did.Reply) {
+			t.done, t.begun = commonBeginning(did.Reply, next.Reply), true
 		}
 	}
-	t.judgeTTL(did.Op, rule)
 	if not, err := call.Run(otherwise, now); err == nil {
 		t.same = t.saysDone(not.Reply)
 	}
+}
+
+// takeAim notes what a call of the class is meant to do. before is a state of the lock in which it does that, and otherwise
+// one in which it does not; mine is the lock as the caller has it.
+func (t *Tap) takeAim(mine idiom.State) (before, otherwise idiom.State) {
+	others := mine
+	others.Value = "\x00another"
+	switch t.class {
+	case idiom.ReleaseOwn, idiom.ReentrantRelease, idiom.ForceRelease:
+		t.aim = toRelease
+	case idiom.ExtendOwn, idiom.ReentrantExtend, idiom.ForceExtend:
+		t.aim = toExtend
+	default:
+		if t.class.Acquires() {
+			t.aim = toTake
+		}
+		return idiom.State{}, others
+	}
+	if t.force = t.class == idiom.ForceRelease || t.class == idiom.ForceExtend; t.force {
+		return mine, idiom.State{}
+	}
+	return mine, others
+}
+
+func commonBeginning(a, b []byte) []byte {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return a[:n]
 }
 
 // takeOver notes what the lock nodes have done for the call, so that it need not be run to read that from its reply. It
