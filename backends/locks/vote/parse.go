@@ -397,5 +397,11 @@ func Refusal(msg string) error {
 	if strings.Contains(msg, "The user executing the script can't ") { // Redis before 7.2
 		return &locks.RefusalError{Text: "NOPERM"}
 	}
+	if strings.Contains(msg, " command called from ") { // behind it the script's SHA, and not the command
+		return &locks.RefusalError{Text: "unknown command in a script"}
+	}
+	if head, _, ok := strings.Cut(msg, ", with args beginning with: "); ok {
+		msg = strings.TrimPrefix(head, "ERR ")
+	}
 	return &locks.RefusalError{Text: msg[:min(len(msg), 120)]}
 }

@@ -13,7 +13,12 @@ func TestRefusal(t *testing.T) {
 		{"OOM command not allowed when used memory > 'maxmemory'. script: ab, on @user_script:1.", "OOM"},
 		{"ERR Error running script (call to f_ab): @user_script:3: -READONLY You can't write against a read only replica.", "READONLY"},
 		{"NOAUTH HELLO must be called with the client already authenticated", "NOAUTH"},
-		{"ERR unknown command 'EVALSHA'", "ERR unknown command 'EVALSHA'"},
+		{"ERR unknown command 'EVALSHA', with args beginning with: 'ab' ", "unknown command 'EVALSHA'"},
+		{"unknown command 'EVALSHA', with args beginning with: '50d4a1b8c48cf7fcd3b6b9f5de2ad5e615c059cd' '3' ", "unknown command 'EVALSHA'"},
+		{"ERR unknown command `EVALSHA`, with args beginning with: `50d4`, `3`, ", "unknown command `EVALSHA`"}, // Redis before 7
+		{"Unknown Redis command called from script script: 6454c7042247005dfc3832dcf3e443b1fbfee8b3, on @user_script:499.", "unknown command in a script"},
+		{"ERR Error running script (call to f_ab): @user_script:3: @user_script: 3: Unknown Redis command called from Lua script", "unknown command in a script"},
+		{"ERR Unknown Redis command called from script script: ab, on @user_script:1.", "unknown command in a script"},
 	}
 	for _, tt := range tests {
 		if got := Refusal(tt.msg).Error(); got != tt.want {
