@@ -249,7 +249,11 @@ func (r *Release) owner(rest [][]byte, usage string) (options, error) {
 		}
 		rest = rest[1:]
 	}
-	return options{rest: rest, usage: usage}, nil
+	opts := options{rest: rest, usage: usage}
+	if strings.EqualFold(r.Owner, "OWNER") {
+		opts.hint = "; the owner is said without the word OWNER"
+	}
+	return opts, nil
 }
 
 // isOption reports whether a word in the place of an owner is an option instead.
@@ -265,6 +269,7 @@ func isOption(word string) bool {
 type options struct {
 	rest  [][]byte // not parsed yet
 	usage string   // of the command, for error texts
+	hint  string   // behind the name of an unknown option, if not empty
 	word  string   // the current option, in upper case
 	raw   []byte   // the current option as sent
 	seen  []string // the options so far
@@ -352,7 +357,7 @@ func (o *options) permits() (int, error) {
 }
 
 func (o *options) unknown() error {
-	return fmt.Errorf("ERR unknown option '%s'; usage: %s", shorten(o.raw), o.usage)
+	return fmt.Errorf("ERR unknown option '%s'%s; usage: %s", shorten(o.raw), o.hint, o.usage)
 }
 
 func arityError(name []byte, usage string) error {

@@ -149,6 +149,7 @@ func TestParseRelease(t *testing.T) {
 		{"RENEW job", Release{}, "wrong number of arguments for 'renew' command; usage: RENEW"},
 		{"UNLOCK", Release{}, "wrong number of arguments for 'unlock' command; usage: UNLOCK"},
 		{"RENEW job 30s me ALL", Release{}, "ERR unknown option 'ALL'; usage: RENEW"},
+		{"RENEW job 30s OWNER me", Release{}, "ERR unknown option 'me'; the owner is said without the word OWNER; usage: RENEW name ttl [owner]"},
 		{"UNLOCK job me FENCE", Release{}, "ERR option FENCE needs a value"},
 		{"UNLOCK job me FENCE x", Release{}, "ERR FENCE must be a positive integer"},
 		{"UNLOCK job me FENCE 0", Release{}, "ERR FENCE must be a positive integer"},
@@ -165,6 +166,9 @@ func TestParseRelease(t *testing.T) {
 		{"UNLOCK job shared me", Release{}, "ERR unknown option 'me'; usage: UNLOCK"},
 		{"UNLOCK job SHARED REQ 1", Release{}, "ERR REQ needs OWNER"},
 		{"UNLOCK job me you", Release{}, "ERR unknown option 'you'; usage: UNLOCK"},
+		{"UNLOCK job OWNER me", Release{}, "ERR unknown option 'me'; the owner is said without the word OWNER; usage: UNLOCK name [owner]"},
+		{"UNLOCK job owner", Release{Name: "job", Owner: "owner"}, ""},
+		{"UNLOCK job owner ALL", Release{Name: "job", Owner: "owner", All: true}, ""},
 	}
 	for _, tt := range tests {
 		parse := ParseUnlock

@@ -96,6 +96,7 @@ func TestParseReleaseAll(t *testing.T) {
 		{"UNLOCKALL 2 a b FENCE 7", "", Release{}, "ERR UNLOCKALL takes no FENCE"},
 		{"UNLOCKALL 2 a b REQ 7", "", Release{}, "ERR REQ needs OWNER"},
 		{"UNLOCKALL 2 a b c d", "", Release{}, "ERR unknown option 'd'; usage: UNLOCKALL"},
+		{"UNLOCKALL 2 a b OWNER me", "", Release{}, "ERR unknown option 'me'; the owner is said without the word OWNER; usage: UNLOCKALL"},
 	}
 	for _, tt := range tests {
 		parse := ParseUnlockAll
