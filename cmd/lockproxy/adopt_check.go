@@ -39,7 +39,7 @@ func (p program) adoptCheckCommand() *cli.Command {
 		},
 		Action: func(c *cli.Context) error {
 			if c.NArg() != 1 || c.Duration("watch") < 0 {
-				return exit.With(exit.Misuse, errors.New("adopt check takes the URL of a proxy, and --watch a time"))
+				return exit.With(exit.Misuse, errors.New("the URL of a proxy is needed, and a time of 0 or more: adopt check [--watch 1m] [--to on] redis://user:password@host:port"))
 			}
 			if to := c.String("to"); c.IsSet("to") && !slices.Contains([]string{"off", "observe", "both", "on"}, to) {
 				return exit.With(exit.Misuse, fmt.Errorf("--to %s: is none of off, both, on", to))

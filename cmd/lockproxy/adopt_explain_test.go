@@ -131,6 +131,9 @@ func TestExplain_Misuse(t *testing.T) {
 	if code, _, stderr := explained(t, strings.Repeat(" ", maxScriptFile+1), "-"); code != exit.Misuse || !strings.Contains(stderr, "longer than") {
 		t.Errorf("a long file: exit code %d, %s", code, stderr)
 	}
+	if code, _, stderr := execute(t, nil, "adopt", "check", "--to", "on"); code != exit.Misuse || !strings.Contains(stderr, "adopt check [--watch 1m] [--to on] redis://") {
+		t.Errorf("adopt check without a URL: code %d, %q", code, stderr)
+	}
 	if code, _, stderr := execute(t, nil, "adopt"); code != exit.Usage || !strings.Contains(stderr, "adopt explain FILE.lua") {
 		t.Errorf("adopt alone: exit code %d, %s", code, stderr)
 	}

@@ -38,7 +38,7 @@ func (c *ctl) adoptCheck(ctx context.Context, args [][]byte) ([]byte, error) {
 	defer context.AfterFunc(c.conn.Present(), cancel)()
 	r, err := c.verbs.opt.Migration.Check(ctx, c.db, watch)
 	if err != nil {
-		return nil, errors.Join(errors.New("ERR what is in the way could not be found out"), err)
+		return nil, fmt.Errorf("ERR what is in the way could not be found out: %w", err)
 	}
 	rows := resp.AppendArray(nil, len(r.Rows))
 	for _, row := range r.Rows {
