@@ -1,6 +1,7 @@
 package lockcmd
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -278,4 +279,38 @@ func span(d time.Duration) string {
 		return d.Round(100 * time.Millisecond).String()
 	}
 	return d.Round(time.Second).String()
+}
+
+// lateAnswer is how long a node that votes may take to answer before NODES warns of it, where node-timeout is not set: twice
+// what a round waits for it.
+const lateAnswer = 100 * time.Millisecond
+
+// nodesHint is what nodes that are all new wait for, or a warning about what so many lock nodes cannot guarantee, or about those
+// that vote too late to be of use; empty if there is none.
+func nodesHint(all []locks.NodeStatus) string {
+	n := len(all)
+	switch {
+	case n > 0 && all[0].Etcd:
+		return ""
+	case n > 0 && !slices.ContainsFunc(all, func(n locks.NodeStatus) bool { return n.State != locks.NodeNew }):
+		return "all lock nodes are empty; with bootstrap strict they vote when lockproxy init has said that nobody has a lock"
+	case n < 3:
+		return "fewer than three lock nodes: no locks while one is down, and one that restarts without its data may grant a lease that still runs (see --restart-grace); use three or five"
+	case n%2 == 0:
+		return "an even number of lock nodes tolerates no more failures than one less"
+	}
+	var late []string
+	limit := "50ms unless it is set,"
+	for _, n := range all {
+		if n.Timeout > 0 {
+			limit = n.Timeout.String() + ","
+		}
+		if n.Ready() && n.Took >= cmp.Or(n.Timeout, lateAnswer) {
+			late = append(late, fmt.Sprintf("%s took %v to answer", n.Address, n.Took.Round(time.Millisecond)))
+		}
+	}
+	if late == nil {
+		return ""
+	}
+	return strings.Join(late, ", ") + ": votes that come after node-timeout, " + limit + " do not count"
 }

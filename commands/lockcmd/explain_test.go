@@ -155,6 +155,14 @@ func TestNodesHint(t *testing.T) {
 			t.Errorf("with a node-timeout of 500 ms, an answer in %v: %q", took, hint)
 		}
 	}
+	empty := []locks.NodeStatus{{State: locks.NodeNew}, {State: locks.NodeNew}, {State: locks.NodeNew}}
+	if hint := nodesHint(empty); !strings.Contains(hint, "bootstrap strict") || !strings.Contains(hint, "lockproxy init") {
+		t.Errorf("all nodes are empty: %q", hint)
+	}
+	empty[1].State = locks.NodeDown
+	if hint := nodesHint(empty); hint != "" {
+		t.Errorf("one of the empty nodes is down, and may not be empty: %q", hint)
+	}
 	if hint := nodesHint([]locks.NodeStatus{{Etcd: true}}); hint != "" {
 		t.Errorf("an etcd of one member: %q", hint)
 	}
