@@ -115,7 +115,7 @@ func TestWait_Ends(t *testing.T) {
 		redistest.Open(t, r.addr()).Send(t, redistest.Command("LOCK", "job", "30s", "WAIT", "60s"))
 	}
 	awaitWaiters(t, a, "job", 2)
-	if v := b.Do(t, "LOCK", "job", "30s", "WAIT", "60s"); !strings.HasPrefix(v.Text, "QUEUEFULL ") || !v.IsError() {
+	if v := b.Do(t, "LOCK", "job", "30s", "WAIT", "60s"); !strings.HasPrefix(v.Text, "QUEUEFULL ") || !strings.HasSuffix(v.Text, "ask again later, or raise --max-waiters") || !v.IsError() {
 		t.Errorf("one more than --max-waiters: %v", v)
 	}
 }

@@ -20,7 +20,7 @@ func NotHeld(err error) bool {
 type QueueFullError struct{ Max int }
 
 func (e *QueueFullError) Error() string {
-	return fmt.Sprintf("%d wait already, which is the most", e.Max)
+	return fmt.Sprintf("%d wait already, which is the most; ask again later, or raise --max-waiters", e.Max)
 }
 
 // A HoldsError reports that the owner has reached the limit of holds of one name.
