@@ -307,3 +307,44 @@ func TestInspect_OldHolds(t *testing.T) {
 		t.Errorf("of a free name: %+v", in.Each)
 	}
 }
+
+// TestList_NodeForgot: a lock that a quorum was told to have is not missing since one of its nodes has forgotten it and another lacked
+// it from the start: where a node that remembers cannot be looked through in its place, the list is an error.
+func TestList_NodeForgot(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartNodes(t, 3)
+	s := serve(t, longLeases(t, nodes))
+	allVote(t, s)
+	job := lock(t, s, "job", "alice", 40*time.Minute)
+	if v := nodes[1].Do(t, "DEL", s.RedisKeys(job.Key).Lock); v.Int() != 1 {
+		t.Fatalf("the node had no lock: %v", v)
+	}
+	nodes[0].Do(t, "FLUSHALL")
+	eventually(t, time.Minute, "the node is in doubt", func() bool { return s.Nodes()[0].State == locks.NodeVoting && s.Nodes()[0].Doubt > 0 })
+	if got := listAll(t, s, "", 0); !slices.Equal(got, []string{"job"}) {
+		t.Errorf("while the node is in doubt: %v", got)
+	}
+	lock(t, s, "other", "bob", 40*time.Minute)
+	nodes[1].Do(t, "FLUSHALL")
+	eventually(t, time.Minute, "another is in doubt, too", func() bool { return s.Nodes()[1].State == locks.NodeVoting && s.Nodes()[1].Doubt > 0 })
+	if got := listAll(t, s, "", 0); !slices.Equal(got, []string{"job", "other"}) {
+		t.Errorf("while most nodes are in doubt about one name: %v", got)
+	}
+	nodes[0].Do(t, "FLUSHALL")
+	nodes[2].Kill()
+	eventually(t, time.Minute, "the others forgot and are gone", func() bool {
+		n := s.Nodes()
+		return n[0].State == locks.NodeQuarantine && n[2].State == locks.NodeDown
+	})
+	few := (*locks.QuorumError)(nil)
+	l, err := s.List(t.Context(), locks.ListRequest{})
+	for err == nil && l.Cursor != "0" {
+		l, err = s.List(t.Context(), locks.ListRequest{Cursor: l.Cursor})
+	}
+	if !errors.As(err, &few) || len(few.Failed) != 2 {
+		t.Errorf("with a node that voted and was not asked, and one in quarantine: %+v, %v", l, err)
+	}
+	if names, all, err := s.Names(t.Context(), locks.NamesRequest{}); all || !errors.As(err, &few) {
+		t.Errorf("the names: %v, all %v, %v", names, all, err)
+	}
+}

@@ -47,10 +47,7 @@ func (s *Store) List(ctx context.Context, r locks.ListRequest) (locks.Listing, e
 			l.Held = append(l.Held, h)
 		}
 	})
-	if err != nil {
-		return locks.Listing{}, err
-	}
-	return l, nil
+	return l, err
 }
 
 // eachHeld reads names, and calls do for each that is held, with its place among them.
@@ -60,23 +57,25 @@ func (s *Store) eachHeld(ctx context.Context, names []locks.Key, do func(int, lo
 		return err
 	}
 	for i, votes := range all {
-		if !s.set.Agree(votes) {
+		few := !s.set.Agree(votes)
+		if few && !slices.ContainsFunc(votes, func(v vote.Vote) bool { return v.Code == vote.InDoubt }) {
 			return s.set.QuorumError("LOCKCTL", names[i].Name, votes)
 		}
 		h, err := s.listed(ctx, votes, names[i])
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
-		}
-		if h.Owner != "" || h.Readers > 0 {
+		case h.Owner != "" || h.Readers > 0:
 			do(i, h, votes)
+		case few: // those in doubt may have had what the others lack
+			return s.set.QuorumError("LOCKCTL", names[i].Name, votes)
 		}
 	}
 	return nil
 }
 
-// listed is who has a name by the votes of a read, or by those of another read if they do not decide it. An owner
-// that may have the name is listed with the votes it has, fewer than a quorum, and so are those who may read it: a name
-// that is held must not be missing. Owner is empty if nobody has the name.
+// listed is who has a name by the votes of a read, or by those of another if they do not decide it. Who may have it, or read it, is listed
+// with the votes there are, fewer than a quorum: a name that is held must not be missing. Owner is empty if nobody has the name.
 func (s *Store) listed(ctx context.Context, votes []vote.Vote, at locks.Key) (locks.Holding, error) {
 	h, who := s.holding(votes, at)
 	if who == tally.MaybeHeld || who == tally.BeingGranted || tally.MaybeRead(votes, s.set.Quorum) {
@@ -93,8 +92,7 @@ func (s *Store) listed(ctx context.Context, votes []vote.Vote, at locks.Key) (lo
 	return h, nil
 }
 
-// scanSome looks at some keys of the node that the cursor is at, or of another one if
-// that does not answer.
+// scanSome looks at some keys of the node that the cursor is at, or of another one if that does not answer.
 func (s *Store) scanSome(ctx context.Context, r locks.ListRequest, at cursor) (page vote.Page, node int, next cursor, err error) {
 	failed := make([]vote.Vote, len(s.set.Members))
 	for {
@@ -117,24 +115,30 @@ func (s *Store) scanSome(ctx context.Context, r locks.ListRequest, at cursor) (p
 	}
 }
 
-// scannable is the node to look through: the one the cursor is at, else one that votes, else any that was not
-// looked through and has not just failed.
+// scannable is the node to look through: the one the cursor is at, else one that votes about all names, else about most, else
+// any that was not looked through and has not just failed. One that forgot has failed: it lacks what a quorum has.
 func (s *Store) scannable(at cursor, failed []vote.Vote) (index int, ok bool) {
-	usable := func(i int) bool { return at.done&(1<<i) == 0 && failed[i].Err == nil }
-	if at.node >= 0 && usable(at.node) {
-		return at.node, true
-	}
+	best := 0
 	for i, st := range s.set.Nodes() {
-		if st.State == locks.NodeVoting && usable(i) {
+		rank := 1
+		switch {
+		case at.done&(1<<i) != 0 || failed[i].Err != nil:
+			continue
+		case st.State == locks.NodeQuarantine || st.State == locks.NodeFloorless || st.State == locks.NodeNew:
+			failed[i].Err = st.Err
+			continue
+		case i == at.node:
 			return i, true
+		case st.State == locks.NodeVoting && st.Doubt == 0:
+			rank = 3
+		case st.State == locks.NodeVoting:
+			rank = 2
+		}
+		if rank > best {
+			index, best = i, rank
 		}
 	}
-	for i := range s.set.Members {
-		if usable(i) {
-			return i, true
-		}
-	}
-	return 0, false
+	return index, best > 0
 }
 
 // scan looks at some keys of one node.
