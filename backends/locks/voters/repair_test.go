@@ -1,6 +1,7 @@
 package voters
 
 import (
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -102,5 +103,36 @@ func TestPlanRepairs_RecordWasSeen(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestSet_NoteEmptied: that all nodes have forgotten is logged once, also if some were enlisted again before the last one answered, as
+// after a restart.
+func TestSet_NoteEmptied(t *testing.T) {
+	yes, none, silent, waits := vote.Vote{Kind: vote.Yes}, vote.Vote{Code: vote.NoRecord}, vote.Vote{Err: ErrTimeout}, vote.Vote{Code: vote.Quarantined}
+	for _, tt := range []struct {
+		name  string
+		looks [][]vote.Vote
+		want  int
+	}{
+		{"all at once", [][]vote.Vote{{none, none, none}, {waits, waits, waits}}, 1},
+		{"some are back first", [][]vote.Vote{{silent, none, none}, {none, waits, waits}, {waits, waits, waits}}, 1},
+		{"the last one is back late", [][]vote.Vote{{silent, waits, waits}, {silent, waits, waits}, {waits, waits, waits}}, 1},
+		{"one may remember", [][]vote.Vote{{silent, none, none}, {silent, waits, waits}}, 0},
+		{"one remembers", [][]vote.Vote{{none, waits, yes}, {waits, waits, yes}}, 0},
+		{"again", [][]vote.Vote{{none, none, none}, {waits, waits, yes}, {yes, yes, yes}, {none, none, none}}, 2},
+	} {
+		var log strings.Builder
+		s, err := New(Options{Nodes: servers(t, "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"), Log: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.noteRecords([]vote.Vote{yes, yes, yes})
+		for _, votes := range tt.looks {
+			s.noteEmptied(votes)
+		}
+		if got := strings.Count(log.String(), "all lock nodes are empty"); got != tt.want {
+			t.Errorf("%s: logged %d times, want %d\n%s", tt.name, got, tt.want, &log)
+		}
 	}
 }

@@ -130,9 +130,9 @@ func (s *Set) logQuorumLocked() {
 	s.Opts.Log.LogAttrs(context.Background(), level, text, loglimit.With(attrs, leftOut)...)
 }
 
-// noteEmptied logs once that all nodes have lost their memory. The caller has the turn.
+// noteEmptied logs once that all nodes have lost their memory, those included that were enlisted since and wait. The caller has the turn.
 func (s *Set) noteEmptied(votes []vote.Vote) {
-	all := s.knowsRecords() && !slices.ContainsFunc(votes, func(v vote.Vote) bool { return v.Code != vote.NoRecord })
+	all := s.knowsRecords() && !slices.ContainsFunc(votes, func(v vote.Vote) bool { return !v.Forgot() })
 	if all && !s.recovery.emptied {
 		s.Opts.Log.Error("all lock nodes are empty: none votes before the leases that they may have granted are over, unless lockproxy init says that nobody counts on one")
 	}
