@@ -152,6 +152,7 @@ func TestRun_RefusedLocks(t *testing.T) {
 		{"HELLO", "-UPSTREAMDOWN no\r\n", exit.Unavailable, "UPSTREAMDOWN"},
 		{"HELLO", "-ERR unknown command\r\n", exit.Unavailable, "a Redis answers there, not a lockproxy"},
 		{"HELLO", "HTTP/1.1 400 Bad Request\r\n", exit.Unavailable, "not a reply"},
+		{"HELLO", "", exit.Unavailable, "if it speaks TLS, its URL begins with rediss://"},
 		{"LOCK", "-ERR unknown command 'LOCK', with args beginning with: 'a'\r\n", exit.Unavailable, "a Redis answers there, not a lockproxy"},
 		{"LOCK", "-DRAINING no\r\n", exit.Unavailable, "DRAINING"},
 		{"LOCK", "+OK\r\n", exit.Unavailable, "not the answer of a lockproxy"},
@@ -159,6 +160,9 @@ func TestRun_RefusedLocks(t *testing.T) {
 	for _, tt := range tests {
 		s := standIn(t, func(c net.Conn, args []string) string {
 			if args[0] == tt.command {
+				if tt.reply == "" {
+					c.Close()
+				}
 				return tt.reply
 			}
 			return granted(c, args)

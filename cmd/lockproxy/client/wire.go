@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strconv"
 	"strings"
@@ -121,9 +122,12 @@ func (w *Conn) handshake(ctx context.Context, s *backends.Server) error {
 func (w *Conn) read() {
 	defer close(w.ended)
 	r := bufio.NewReader(w.conn)
-	for {
+	for answered := false; ; answered = true {
 		v, err := ReadReply(r)
 		switch {
+		case !answered && errors.Is(err, io.EOF):
+			w.err = fmt.Errorf("the connection was closed without an answer; if it speaks TLS, its URL begins with rediss://: %w", err)
+			return
 		case err != nil:
 			w.err = err
 			return
