@@ -52,8 +52,8 @@ func (s *Store) Acquire(ctx context.Context, r locks.Attempt) (locks.Decision, e
 	})
 	switch {
 	case d == nil && err != nil:
-		if answered := (*locks.HoldsError)(nil); !errors.As(err, &answered) && !errors.Is(err, locks.ErrSessionEnded) {
-			s.undoUnanswered(a.wrote, undoing{r.Key, []string{a.id}})
+		if w := a.wrote; w != nil && w.open {
+			s.undoUnanswered(w, undoing{r.Key, []string{a.id}})
 		}
 		return locks.Decision{}, err
 	case d == nil:

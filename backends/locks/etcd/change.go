@@ -47,7 +47,8 @@ type write struct {
 	taken    *view       // the seat that it takes, as it was; nil: it takes none
 	ended    []locks.Key // what it removes of those, since they have ended
 
-	once []byte // the key that marks it as done or refused, if the name was free; nil: it was not
+	once []byte // the key that marks it as done or refused, if the name was free; nil: it was not, or this is not on its way any more
+	open bool   // there was an error, but it may have been done, or may be yet
 }
 
 // A result is that of a change that was made.
@@ -123,11 +124,11 @@ func (s *Store) commit(ctx context.Context, c *change) (made bool, err error) {
 		}
 		request, err := s.transaction(ctx, c, id, end-s.Now())
 		var r txnResponse
+		done, late := false, false
 		if err == nil {
-			again := false
-			again, err = s.client.ask(ctx, end-s.Now(), "kv/txn", request, &r)
-			d.resent = d.resent || again
+			done, late, err = s.client.ask(ctx, end-s.Now(), "kv/txn", request, &r)
 		}
+		d.resent = d.resent || late
 		made := false
 		if err == nil {
 			made, err = s.conclude(c, id, d, &r)
@@ -138,6 +139,11 @@ func (s *Store) commit(ctx context.Context, c *change) (made bool, err error) {
 		case errors.Is(err, errNoLease):
 			s.leases.forget()
 		case err != nil:
+			for _, x := range c.each {
+				if x.w.open = done || d.resent; !d.resent {
+					x.w.once = nil
+				}
+			}
 			return false, named(err, q.op, q.key.Name)
 		}
 		for _, x := range c.each {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -90,7 +91,7 @@ func (c *client) counts() (all []locks.NodeStats) {
 	return all
 }
 
-// A refusal is an answer that another member would give too.
+// A refusal is an answer that another member would give too. It was not done, or there was no space left when it was.
 type refusal struct {
 	code int
 	text string
@@ -98,18 +99,23 @@ type refusal struct {
 
 func (e *refusal) Error() string { return e.text }
 
+// An unsent is why nothing was sent.
+type unsent struct{ error }
+
+func (e unsent) Unwrap() error { return e.error }
+
 // call is ask for what may be done twice.
 func (c *client) call(ctx context.Context, limit time.Duration, path string, ask, answer any) error {
-	_, err := c.ask(ctx, limit, path, ask, answer)
+	_, _, err := c.ask(ctx, limit, path, ask, answer)
 	return err
 }
 
-// ask asks until a member answers, for at most limit. again reports that it has asked more than once. The error is that
-// of ctx, errNoLease, or a *locks.QuorumError without Op and Name.
-func (c *client) ask(ctx context.Context, limit time.Duration, path string, ask, answer any) (again bool, err error) {
+// ask asks until a member answers, for at most limit. done reports that it may have been done in spite of an error, and late that it may be done
+// from now on, once more if there is no error. The error is that of ctx, errNoLease, or a *locks.QuorumError without Op and Name.
+func (c *client) ask(ctx context.Context, limit time.Duration, path string, ask, answer any) (done, late bool, err error) {
 	body, err := json.Marshal(ask)
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
 	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -118,26 +124,32 @@ func (c *client) ask(ctx context.Context, limit time.Duration, path string, ask,
 	for try := 0; ; try++ {
 		i := int((first + int64(try)) % int64(len(failed)))
 		err := c.try(within, i, path, body, answer)
-		refused := (*refusal)(nil)
+		refused, before := (*refusal)(nil), unsent{}
+		switch {
+		case errors.As(err, &refused):
+			done = late || refused.code == codeExhausted
+		case err != nil && !errors.Is(err, errNoLease) && !errors.As(err, &before):
+			done, late = true, true
+		}
 		switch {
 		case err == nil:
 			if try > 0 {
 				c.using.Store(int64(i))
 			}
 			c.yes[i].Add(1)
-			return try > 0, nil
+			return done, late, nil
 		case ctx.Err() != nil:
-			return try > 0, ctx.Err()
+			return done, late, ctx.Err()
 		case errors.Is(err, errNoLease):
-			return try > 0, err
+			return done, late, err
 		}
 		c.no[i].Add(1)
 		failed[i] = err
-		if errors.As(err, &refused) || within.Err() != nil {
-			return try > 0, c.quorumError(failed)
+		if refused != nil || within.Err() != nil {
+			return done, late, c.quorumError(failed)
 		}
 		if (try+1)%len(failed) == 0 && locks.Sleep(within, redialPause) != nil && ctx.Err() != nil {
-			return try > 0, ctx.Err()
+			return done, late, ctx.Err()
 		}
 	}
 }
@@ -170,7 +182,7 @@ func (c *client) try(ctx context.Context, i int, path string, body []byte, answe
 	for n := 1; ; n++ {
 		token, err := c.login(ctx, i, old)
 		if err != nil {
-			return err
+			return unsent{err}
 		}
 		err = c.post(ctx, i, path, token, body, answer)
 		if r := (*refusal)(nil); token == "" || n == mostTokens || !errors.As(err, &r) || !isAuth(r) {
@@ -238,9 +250,11 @@ func (c *client) post(ctx context.Context, i int, path, token string, body []byt
 
 // send is post up to the answer. Its body, which the caller closes, is one of success.
 func (c *client) send(ctx context.Context, i int, path, token string, body []byte) (*http.Response, error) {
+	sent := false
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent = true }})
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.scheme+"://"+c.target.Members[i]+"/v3/"+path, bytes.NewReader(body))
 	if err != nil {
-		return nil, errors.New("its address cannot be used")
+		return nil, unsent{errors.New("its address cannot be used")}
 	}
 	req.Header.Set("Content-Type", "application/json")
 	if token != "" {
@@ -251,7 +265,10 @@ func (c *client) send(ctx context.Context, i int, path, token string, body []byt
 		by = c.background
 	}
 	resp, err := by.Do(req)
-	if err != nil {
+	switch {
+	case err != nil && !sent:
+		return nil, unsent{plain(err)}
+	case err != nil:
 		return nil, plain(err)
 	}
 	if resp.StatusCode == http.StatusOK {

@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
@@ -39,16 +38,16 @@ func (s *Store) acquireAll(ctx context.Context, r *locks.Attempt) (locks.Decisio
 		undo = append(undo, undoing{k, []string{one.id}})
 	}
 	made, err := s.commit(ctx, &a.change)
-	answered := (*locks.HoldsError)(nil)
-	switch {
+	switch w := a.each[0].w; {
 	case made:
 		for i, one := range a.names {
 			one.done = a.each[i].done
 		}
 		return s.granted(a.names...)
-	case errors.As(err, &answered), errors.Is(err, locks.ErrLost):
 	case err != nil:
-		s.undoUnanswered(a.each[0].w, undo...)
+		if w != nil && w.open {
+			s.undoUnanswered(w, undo...)
+		}
 	case a.decision.Granted:
 		s.stats.repeats.Add(1)
 		return *a.decision, nil
