@@ -136,8 +136,7 @@ func (s *Store) commit(ctx context.Context, c *change) (made bool, err error) {
 		switch {
 		case made:
 			return true, nil
-		case errors.Is(err, errNoLease):
-			s.leases.forget()
+		case errors.Is(err, errNoLease): // there is another one next time
 		case err != nil:
 			for _, x := range c.each {
 				if x.w.open = done || d.resent; !d.resent {

@@ -43,6 +43,7 @@ type client struct {
 	background *http.Client  // for looks at members, lists and watches: a queue for connections is no reason to think a member down
 	scheme     string
 	using      atomic.Int64 // the member that is asked first
+	leaseGone  func()       // called when a lease is
 
 	yes, no []atomic.Int64 // answers and failures, by member
 
@@ -141,6 +142,7 @@ func (c *client) ask(ctx context.Context, limit time.Duration, path string, ask,
 		case ctx.Err() != nil:
 			return done, late, ctx.Err()
 		case errors.Is(err, errNoLease):
+			c.leaseGone()
 			return done, late, err
 		}
 		c.no[i].Add(1)

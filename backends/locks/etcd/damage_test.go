@@ -102,11 +102,7 @@ func TestRevoked(t *testing.T) {
 		}
 	}
 	post()
-	var all struct{ Leases []struct{ ID string } }
-	ask(t, members[0], "lease/leases", "{}", &all)
-	for _, l := range all.Leases {
-		ask(t, members[0], "lease/revoke", fmt.Sprintf(`{"ID":%q}`, l.ID), &struct{}{})
-	}
+	revokeAll(t, members[0])
 	post()
 	if g := lock(t, s, locks.LockRequest{Owner: "b"}); g.Fence <= before.Fence {
 		t.Errorf("fence %d after %d", g.Fence, before.Fence)

@@ -2,6 +2,7 @@ package etcd_test
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -85,6 +86,32 @@ func tapped(t *testing.T, member *redistest.Etcd) (*locks.Service, *etcd.Store, 
 	s := serve(t, st)
 	lock(t, s, locks.LockRequest{Key: locks.Key{Name: "first"}, Owner: "a"}) // there are a floor and a lease
 	return s, st, l
+}
+
+// revokeAll revokes all leases of an etcd.
+func revokeAll(t *testing.T, m *redistest.Etcd) {
+	t.Helper()
+	var all struct{ Leases []struct{ ID string } }
+	ask(t, m, "lease/leases", "{}", &all)
+	for _, l := range all.Leases {
+		ask(t, m, "lease/revoke", fmt.Sprintf(`{"ID":%q}`, l.ID), &struct{}{})
+	}
+}
+
+// TestLateLock_Revoked: a LOCK that was not answered is undone soon, though the leases that this takes have been revoked.
+func TestLateLock_Revoked(t *testing.T) {
+	t.Parallel()
+	member := redistest.StartEtcd(t, 1)
+	s, st, l := tapped(t, member[0])
+	for range 2 {
+		l.setCut(true)
+		if d, err := s.Lock(t.Context(), locks.LockRequest{Key: job, Owner: "a", TTL: 15 * time.Minute}); err == nil {
+			t.Fatalf("LOCK: %+v", d)
+		}
+		revokeAll(t, member[0])
+		l.setCut(false)
+		eventually(t, "it is undone", st.Idle)
+	}
 }
 
 // TestLateLock: a LOCK that a member of etcd does when it is over gives nobody the name, until its lease has ended, and etcd refuses it for that.

@@ -22,7 +22,6 @@ func (s *Store) Post(ctx context.Context, r locks.PostRequest) (all []locks.Noti
 	list := rangeRequest{Key: []byte(s.keys().notices()), End: after(s.keys().notices())}
 	var t txnResponse
 	if err := s.client.call(ctx, s.limit(0), "kv/txn", txnRequest{Success: []requestOp{op, {Range: &list}}}, &t); errors.Is(err, errNoLease) {
-		s.leases.forget()
 		return s.Post(ctx, r)
 	} else if err != nil {
 		return nil, named(err, "LOCKCTL", "")

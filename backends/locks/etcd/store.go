@@ -82,6 +82,7 @@ func New(o Options) (*Store, error) {
 		return nil, errMaxTTL
 	}
 	s := &Store{opts: o, client: newClient(&o), chores: chores.New(locks.SinceStart)}
+	s.client.leaseGone = s.leases.forget
 	remembers := cmp.Or(o.Memory, 100_000)
 	s.cache = newCache(remembers, s.chores.Drop)
 	var err error
