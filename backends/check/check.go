@@ -132,6 +132,7 @@ type Member struct {
 	Err     error // it does not answer
 	Denied  error // it does not let the user in, or to the keys of locks
 	Refused error // it would not do a LOCK
+	Damaged error // about a key of a lock that cannot be read
 
 	Version            string
 	Cluster, ID        string

@@ -137,6 +137,9 @@ func judgeCluster(out *findings, all []Member) {
 		if m.Err == nil {
 			answer++
 		}
+		if m.Damaged != nil {
+			out.add(Error, "damaged", m.Damaged.Error()+"; what needs it fails, as do lists of locks", "find out what writes there; when nobody has that lock, "+m.ctl("del")+" of that key")
+		}
 		if m.ID == "" {
 			continue
 		}

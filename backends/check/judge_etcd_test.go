@@ -23,6 +23,7 @@ func TestJudgeMembers(t *testing.T) {
 		{"old", func(all []Member) { all[0].Version = "3.3.27" }, "error version"},
 		{"newer", func(all []Member) { all[0].Version = "4.0.1" }, ""},
 		{"refuses", func(all []Member) { all[0].Refused = errors.New("no") }, "error refuses-writes"},
+		{"damaged", func(all []Member) { all[0].Damaged = errors.New("no") }, "error damaged"},
 		{"no TLS", func(all []Member) { all[0].Secure = false }, "warning no-tls"},
 		{"no user", func(all []Member) { all[0].Credential = false }, "warning no-password"},
 		{"neither", func(all []Member) { all[0].Secure, all[0].Credential = false, false }, "note no-tls, warning no-password"},

@@ -1,13 +1,18 @@
 package main
 
 import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/lockproxy/lockproxy/backends/check"
 	"github.com/lockproxy/lockproxy/cmd/lockproxy/exit"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
@@ -97,6 +102,54 @@ func TestCheckEtcd_Users(t *testing.T) {
 		if got := findsInEtcd(t, "etcd://"+user+m.Addr()+"/test"); got != want {
 			t.Errorf("%s: %s, want %s", user, got, want)
 		}
+	}
+}
+
+// TestCheckEtcd_Damaged: a key of a lock that cannot be read is named, whatever it is of the lock, and wherever among the others; keys of other programs are not.
+func TestCheckEtcd_Damaged(t *testing.T) {
+	m := redistest.StartEtcd(t, 1)[0]
+	url := redistest.EtcdURL([]*redistest.Etcd{m}, "test")
+	data := redistest.Start(t)
+	c := redistest.Open(t, redistest.StartProxy(t, data, nil, "--lock-store", url, "--node-timeout", "10s", "--max-ttl", "1h").Addr())
+	c.Do(t, "LOCK", "job", "10m", "OWNER", "a", "REQ", "r")
+	c.Do(t, "LOCK", "other", "10m", "OWNER", "a", "REQ", "r")
+	c.Do(t, "UNLOCK", "other", "a", "REQ", "r")
+	c.Do(t, "LOCK", "read", "10m", "OWNER", "a", "PERMITS", "2")
+	text := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
+	put := func(key, value string) {
+		t.Helper()
+		if said := tellEtcd(t, m, "kv/put", fmt.Sprintf(`{"key":%q,"value":%q}`, text(key), text(value))); !strings.Contains(said, "revision") {
+			t.Fatal(said)
+		}
+	}
+	for i := range 1100 {
+		put(fmt.Sprint("test/lock/", i), "theirs")
+	}
+	put("test/theirs", "theirs")
+	if got := findsInEtcd(t, url); got != "note number" {
+		t.Error(got)
+	}
+	var all struct{ Kvs []struct{ Key, Value []byte } }
+	if err := json.Unmarshal([]byte(tellEtcd(t, m, "kv/range", fmt.Sprintf(`{"key":%q,"range_end":%q}`, text("test/"), text("test0")))), &all); err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string]bool{}
+	for _, kv := range all.Kvs {
+		key := string(kv.Key)
+		kind := strings.Split(key, "/")[1]
+		if len(kv.Value) == 0 || kv.Value[0] != '{' || kind == "owner" || kind == "cut" || kind == "notice" {
+			continue
+		}
+		kinds[kind] = true
+		put(key, "theirs")
+		r, _ := runCheck(t, "--upstream", data.URL(), "--node-timeout", "10s", "--lock-store", url)
+		if i := slices.IndexFunc(r.Findings, func(f check.Finding) bool { return f.ID == "damaged" }); i < 0 || !strings.Contains(r.Findings[i].Problem, key) {
+			t.Errorf("%s: %+v", key, r.Findings)
+		}
+		put(key, string(kv.Value))
+	}
+	if len(kinds) != 4 {
+		t.Errorf("keys of %v", kinds)
 	}
 }
 

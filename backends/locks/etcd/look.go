@@ -23,6 +23,8 @@ type Look struct {
 	Alarms                  []string // in etcd's words
 	Size, Quota             int64    // of its database, in bytes; Quota is 0 if it does not tell
 	Trips                   []time.Duration
+
+	Damaged error // of the first member: about a key of a lock that cannot be read
 }
 
 const lookTrips = 10 // round trips that are measured
@@ -34,8 +36,32 @@ func (s *Store) Look(ctx context.Context) []Look {
 	for i := range all {
 		asked.Go(func() { s.look(ctx, i, &all[i]) })
 	}
+	asked.Go(func() { all[0].Damaged = s.damaged(ctx) })
 	asked.Wait()
 	return all
+}
+
+// damaged is about the first key of a lock that cannot be read; nil also if etcd does not answer.
+func (s *Store) damaged(ctx context.Context) error {
+	k := s.keys()
+	all := k.prefix + "/"
+	for from, more := []byte(all), true; more; {
+		var found rangeResponse
+		if s.client.call(ctx, s.limit(0), pathRange, rangeRequest{Key: from, End: after(all), Limit: listMost}, &found) != nil {
+			return nil
+		}
+		for i := range found.Kvs {
+			kv := &found.Kvs[i]
+			_, _, ours := k.parseLock(kv.Key)
+			kind, _, _ := strings.Cut(string(kv.Key[len(all):]), "/")
+			if _, _, err := decode[record](kv); err != nil && (ours || kind == "last" || kind == "req" || kind == "seat") {
+				return err
+			}
+			from = append(kv.Key, 0)
+		}
+		more = found.More
+	}
+	return nil
 }
 
 func (s *Store) look(ctx context.Context, i int, l *Look) {

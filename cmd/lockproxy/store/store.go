@@ -87,7 +87,7 @@ func (c Choice) Members(nodes voters.Options, t *backends.TLS) func(context.Cont
 		}
 		for _, l := range s.Look(ctx) {
 			all = append(all, check.Member{
-				Address: l.Address, Err: l.Err, Denied: l.Denied, Refused: l.Refused, Version: l.Version, Cluster: l.Cluster, ID: l.Member, Leader: l.Leader,
+				Address: l.Address, Err: l.Err, Damaged: l.Damaged, Denied: l.Denied, Refused: l.Refused, Version: l.Version, Cluster: l.Cluster, ID: l.Member, Leader: l.Leader,
 				Learner: l.Learner, Alarms: l.Alarms, Size: l.Size, Quota: l.Quota, RoundTrips: l.Trips, Secure: c.Secure(), Credential: c.etcd.User != "",
 			})
 		}
