@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/hex"
-	"errors"
 	"slices"
 	"time"
 
@@ -20,28 +19,21 @@ const (
 
 // Inspect implements locks.Inspector. The members agree by themselves, so each one that takes part shows the same.
 func (s *Store) Inspect(ctx context.Context, k locks.Key) (locks.Inspection, error) {
-	in := locks.Inspection{Need: s.need(), Holding: locks.Holding{Key: k, Waiters: s.host.Lines.Len(k)}}
 	v, err := s.read(ctx, question{op: "LOCKCTL", key: k, beside: true}, s.limit(0))
-	if err == nil {
-		in.Readers = v.readBy()
+	if err != nil {
+		v = &view{}
 	}
+	in := locks.Inspection{Need: s.need(), Holding: s.holding(k, v), Readers: v.readBy(), Held: len(v.holds) > 0}
 	for _, n := range s.Nodes() {
 		one := locks.NodeView{Address: n.Address, State: n.State, Since: n.Since, Err: n.Err}
 		if n.State == locks.NodeVoting {
 			one.Readers = len(in.Readers)
 		}
-		if err == nil && n.State == locks.NodeVoting && len(v.holds) > 0 {
+		if n.State == locks.NodeVoting && in.Held {
 			one.Owner, one.Fence, one.Remaining, one.Holds = string(v.rec.Owner), v.fence, v.remaining(), v.count()
 		}
 		in.Nodes = append(in.Nodes, one)
 	}
-	if err != nil {
-		return in, err
-	}
-	if in.Holding = s.holding(k, v); len(v.holds) == 0 {
-		return in, nil
-	}
-	in.Held = true
 	for i, h := range v.holds {
 		if h.Tag != "" && slices.ContainsFunc(v.holds[:i], func(x liveHold) bool { return x.Tag == h.Tag }) {
 			continue
@@ -55,7 +47,7 @@ func (s *Store) Inspect(ctx context.Context, k locks.Key) (locks.Inspection, err
 		in.Each = append(in.Each, each)
 	}
 	slices.SortStableFunc(in.Each, func(a, b locks.HeldFor) int { return cmp.Compare(b.Taken, a.Taken) })
-	return in, nil
+	return in, err
 }
 
 // since is how long ago a moment was, as people are told.
@@ -75,13 +67,10 @@ func (s *Store) holding(k locks.Key, v *view) locks.Holding {
 	}
 	h := locks.Holding{
 		Key: k, Readers: len(by), Owner: string(v.rec.Owner), Fence: v.fence, Holds: v.count(), Remaining: v.remaining(), Held: since(v.rec.Since),
-		Info: string(v.rec.Info), Open: v.rec.Open, Waiters: s.host.Lines.Len(k.Whole()), Votes: s.need(),
+		Info: string(v.rec.Info), Open: v.rec.Open, Waiters: s.host.Lines.Len(k.Whole()), Votes: max(s.need(), s.Stats().Voting),
 	}
 	h.Waited, h.Here = s.cache.made(k, v.fence)
 	h.Client, h.Session = s.host.Keepalive.KeptFor(locks.Holder{Key: k, Owner: h.Owner}, v.fence)
-	if up := s.Stats().Voting; up > h.Votes {
-		h.Votes = up
-	}
 	return h
 }
 
@@ -89,7 +78,6 @@ func (s *Store) holding(k locks.Key, v *view) locks.Holding {
 type page struct {
 	names  []locks.Key
 	views  []*view // of who has the name; nil: it is only read
-	read   []bool  // there are keys of who reads it
 	cursor string  // where to go on; "0": there is no more
 
 	damaged error // of the first name whose own key cannot be read; its view is nil
@@ -146,7 +134,7 @@ func (s *Store) page(ctx context.Context, r locks.ListRequest) (p page, err erro
 			continue
 		}
 		if last := len(p.names) - 1; last < 0 || p.names[last] != k {
-			p.names, p.views, p.read = append(p.names, k), append(p.views, nil), append(p.read, kind == isReader)
+			p.names, p.views = append(p.names, k), append(p.views, nil)
 		}
 		if kind == isName {
 			p.show(s.viewOf(k, kv, answer.Header.Revision))
@@ -164,19 +152,8 @@ func (s *Store) List(ctx context.Context, r locks.ListRequest) (locks.Listing, e
 	if err = cmp.Or(err, p.damaged); err != nil {
 		return locks.Listing{}, err
 	}
-	l := locks.Listing{Cursor: p.cursor}
-	for i, v := range p.views {
-		if p.read[i] {
-			held, err := s.Holdings(ctx, p.names[i:i+1])
-			if err != nil {
-				return locks.Listing{}, err
-			}
-			l.Held = append(l.Held, held...)
-		} else if len(v.holds) > 0 {
-			l.Held = append(l.Held, s.holding(p.names[i], v))
-		}
-	}
-	return l, nil
+	held, err := s.Holdings(ctx, p.names)
+	return locks.Listing{Held: held, Cursor: p.cursor}, err
 }
 
 // Names implements locks.Inspector.
@@ -198,29 +175,15 @@ func (s *Store) Names(ctx context.Context, r locks.NamesRequest) (names []locks.
 // Holdings implements locks.Inspector.
 func (s *Store) Holdings(ctx context.Context, names []locks.Key) (held []locks.Holding, err error) {
 	for some := range slices.Chunk(names, readMost) {
-		var t txnRequest
+		c := &change{}
 		for _, k := range some {
-			readers := s.readersRange(k)
-			t.Success = append(t.Success, requestOp{Range: &rangeRequest{Key: s.keys().lock(k)}}, requestOp{Range: &readers})
+			c.each = append(c.each, &nameChange{q: question{op: "LOCKCTL", key: k, beside: true}})
 		}
-		var r txnResponse
-		if err := s.client.call(ctx, s.limit(0), "kv/txn", t, &r); err != nil {
-			return nil, named(err, "LOCKCTL", some[0].Name)
+		if err := s.readAll(ctx, c, s.limit(0)); err != nil {
+			return nil, err
 		}
-		for i, k := range some {
-			key, err := r.at(2 * i)
-			readers, alsoErr := r.at(2*i + 1)
-			if err := errors.Join(err, alsoErr); err != nil {
-				return nil, err
-			}
-			v, err := s.viewOf(k, key.first(), r.Header.Revision)
-			if err != nil {
-				return nil, err
-			}
-			if v.beside.readers, err = s.readings(k, readers, r.Header.Revision); err != nil {
-				return nil, err
-			}
-			if h := s.holding(k, v); h.Owner != "" || h.Readers > 0 {
+		for _, x := range c.each {
+			if h := s.holding(x.q.key, x.v); h.Owner != "" || h.Readers > 0 {
 				held = append(held, h)
 			}
 		}
