@@ -130,15 +130,16 @@ func (s *Store) keepApart(q question, v *view, w *write, t *txnRequest) {
 	remove := func(from, to []byte) {
 		t.Success = append(t.Success, requestOp{Delete: &deleteRequest{Key: from, End: to}})
 	}
+	t.Compare = append(t.Compare, modIs(k.intent(whole), b.intent.mod))
+	if b.intent.of(q.owner) {
+		remove(k.intent(whole), nil)
+		w.ended = append(w.ended, intentKey(whole))
+	}
 	if q.key.Reader != "" {
-		t.Compare = append(t.Compare, modIs(k.lock(whole), b.writer.mod), modIs(k.intent(whole), b.intent.mod))
+		t.Compare = append(t.Compare, modIs(k.lock(whole), b.writer.mod))
 		if b.writer.mod != 0 && len(b.writer.holds) == 0 {
 			remove(k.lock(whole), nil)
 			w.ended = append(w.ended, whole)
-		}
-		if b.intent.of(q.owner) {
-			remove(k.intent(whole), nil)
-			w.ended = append(w.ended, intentKey(whole))
 		}
 		if w.taken != nil {
 			s.takeSeat(q, w, t)
@@ -146,11 +147,7 @@ func (s *Store) keepApart(q question, v *view, w *write, t *txnRequest) {
 		return
 	}
 	readers := s.readersRange(whole)
-	t.Compare = append(t.Compare, noneSince(readers.Key, readers.End, b.at), modIs(k.intent(whole), b.intent.mod))
-	if b.intent.of(q.owner) {
-		remove(k.intent(whole), nil)
-		w.ended = append(w.ended, intentKey(whole))
-	}
+	t.Compare = append(t.Compare, noneSince(readers.Key, readers.End, b.at))
 	ended := false
 	for _, r := range b.readers {
 		if len(r.holds) == 0 {
@@ -191,27 +188,25 @@ func (s *Store) putIntents(ctx context.Context, r *locks.Attempt, names ...*name
 		return
 	}
 	var t txnRequest
-	var left []*record
-	for _, x := range names {
-		rec := &record{Owner: []byte(r.Owner), Base: base, All: len(names) > 1, Holds: []hold{newHold(s.opts.Random.ID(), "", r.Intent)}}
-		if rec.All {
-			rec.Since = r.Since.UnixMilli()
-		}
+	all, since := len(names) > 1, int64(0)
+	if all {
+		since = r.Since.UnixMilli()
+	}
+	rec := &record{Owner: []byte(r.Owner), Base: base, All: all, Since: since, Holds: []hold{newHold(s.opts.Random.ID(), "", r.Intent)}}
+	names = slices.DeleteFunc(slices.Clone(names), func(x *nameChange) bool {
 		b := x.v.beside.intent
-		if len(b.holds) > 0 && !b.of(r.Owner) && (!rec.All || b.rec.All && rec.Since >= b.rec.Since) {
-			rec, t.Success = nil, append(t.Success, requestOp{Txn: &txnRequest{}})
-		} else {
-			key := s.keys().intent(x.q.key)
-			put := requestOp{Put: &putRequest{Key: key, Value: encode(rec), Lease: lease}}
-			t.Success = append(t.Success, requestOp{Txn: &txnRequest{Compare: []compare{modIs(key, b.mod)}, Success: []requestOp{put}}})
-		}
-		left = append(left, rec)
+		return len(b.holds) > 0 && !b.of(r.Owner) && (!all || b.rec.All && since >= b.rec.Since)
+	})
+	for _, x := range names {
+		key := s.keys().intent(x.q.key)
+		put := requestOp{Put: &putRequest{Key: key, Value: encode(rec), Lease: lease}}
+		t.Success = append(t.Success, requestOp{Txn: &txnRequest{Compare: []compare{modIs(key, x.v.beside.intent.mod)}, Success: []requestOp{put}}})
 	}
 	var answer txnResponse
 	err = s.client.call(ctx, limit, "kv/txn", t, &answer)
 	for i, op := range answer.Responses {
-		if revision := answer.Header.Revision; err == nil && left[i] != nil && op.Txn != nil && op.Txn.Succeeded {
-			s.cache.learn(intentKey(names[i].q.key), left[i], revision, revision, nil, &view{now: s.Now()})
+		if revision := answer.Header.Revision; err == nil && op.Txn != nil && op.Txn.Succeeded {
+			s.cache.learn(intentKey(names[i].q.key), rec, revision, revision, nil, &view{now: s.Now()})
 		}
 	}
 }
@@ -230,16 +225,12 @@ func (s *Store) DropIntent(h locks.Holder) {
 	s.chores.Add(&chores.Chore{At: now, Until: now + locks.MaxIntent, Do: func(ctx context.Context) error {
 		defer s.host.Lines.Wake(h.Whole())
 		limit, key := s.limit(0), s.keys().intent(h.Whole())
-		var found rangeResponse
-		if err := s.client.call(ctx, limit, pathRange, rangeRequest{Key: key}, &found); err != nil {
-			return err
-		}
-		v, err := s.viewOf(intentKey(h.Key), found.first(), found.Header.Revision)
-		if err != nil || v.rec == nil || string(v.rec.Owner) != h.Owner {
+		v, err := s.read(ctx, question{op: "LOCK", key: h.Reading().Key, beside: true}, limit)
+		if err != nil || !v.beside.intent.of(h.Owner) {
 			return err
 		}
 		return s.client.call(ctx, limit, "kv/txn", txnRequest{
-			Compare: []compare{modIs(key, v.mod)},
+			Compare: []compare{modIs(key, v.beside.intent.mod)},
 			Success: []requestOp{{Delete: &deleteRequest{Key: key}}},
 		}, &txnResponse{})
 	}})
