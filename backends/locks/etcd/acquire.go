@@ -135,7 +135,7 @@ func (v *view) room() []hold {
 func over(v *view, ids []string) map[string]requested {
 	reqs := map[string]requested{}
 	for _, h := range v.all() {
-		if h.Tag != "" && (ids == nil || contains(ids, h.ID)) && len(reqs) < mostReqs {
+		if h.Tag != "" && (ids == nil || slices.Contains(ids, h.ID)) && len(reqs) < mostReqs {
 			reqs[h.Tag] = requested{Over: v.fence}
 		}
 	}

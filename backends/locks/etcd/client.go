@@ -127,18 +127,18 @@ func (c *client) ask(ctx context.Context, limit time.Duration, path string, ask,
 		err := c.try(within, i, path, body, answer)
 		refused, before := (*refusal)(nil), unsent{}
 		switch {
-		case errors.As(err, &refused):
-			done = late || refused.code == codeExhausted
-		case err != nil && !errors.Is(err, errNoLease) && !errors.As(err, &before):
-			done, late = true, true
-		}
-		switch {
 		case err == nil:
 			if try > 0 {
 				c.using.Store(int64(i))
 			}
 			c.yes[i].Add(1)
 			return done, late, nil
+		case errors.As(err, &refused):
+			done = late || refused.code == codeExhausted
+		case !errors.Is(err, errNoLease) && !errors.As(err, &before):
+			done, late = true, true
+		}
+		switch {
 		case ctx.Err() != nil:
 			return done, late, ctx.Err()
 		case errors.Is(err, errNoLease):
@@ -288,21 +288,12 @@ func fault(resp *http.Response) error {
 		return errors.New("answers HTTP " + resp.Status)
 	}
 	said := strings.TrimPrefix(cmp.Or(e.Message, e.Error), "etcdserver: ")
-	switch e.Code {
-	case codeNotFound:
-		if strings.Contains(said, "lease") {
-			return errNoLease
-		}
-	case codePrecondition:
-		if strings.Contains(said, "auth") { // else the member is a learner, or has just begun
-			return &refusal{e.Code, said}
-		}
-	case codeInvalidArgument, codePermission, codeUnauthenticated:
-		return &refusal{e.Code, said}
-	case codeExhausted:
-		if strings.Contains(said, "space") {
-			return &refusal{e.Code, said}
-		}
+	switch c := e.Code; {
+	case c == codeNotFound && strings.Contains(said, "lease"):
+		return errNoLease
+	case c == codeInvalidArgument, c == codePermission, c == codeUnauthenticated, c == codeExhausted && strings.Contains(said, "space"),
+		c == codePrecondition && strings.Contains(said, "auth"): // else the member is a learner, or has just begun
+		return &refusal{c, said}
 	}
 	return errors.New(said)
 }

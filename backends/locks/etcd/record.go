@@ -326,5 +326,3 @@ func (v *view) all() []hold {
 	}
 	return all
 }
-
-func contains(ids []string, id string) bool { return slices.Contains(ids, id) }

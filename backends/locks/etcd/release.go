@@ -69,7 +69,7 @@ func (u *releasing) decide(v *view) (*write, error) {
 		return nil, locks.ErrLost // what that LOCK took was given back
 	}
 	u.ids = u.given(v.all(), its)
-	rest := slices.DeleteFunc(slices.Clone(v.holds), func(h liveHold) bool { return contains(u.ids, h.ID) })
+	rest := slices.DeleteFunc(slices.Clone(v.holds), func(h liveHold) bool { return slices.Contains(u.ids, h.ID) })
 	u.left = countHolds(rest)
 	w := removal(v, u.ids)
 	w.reqs = over(v, u.ids)
@@ -108,9 +108,9 @@ func (u *releasing) given(all []hold, its bool) (ids []string) {
 
 // removal takes holds out of the record.
 func removal(v *view, ids []string) *write {
-	w := &write{rec: v.with(slices.DeleteFunc(v.all(), func(h hold) bool { return contains(ids, h.ID) }))}
+	w := &write{rec: v.with(slices.DeleteFunc(v.all(), func(h hold) bool { return slices.Contains(ids, h.ID) }))}
 	for _, h := range v.holds {
-		if !contains(ids, h.ID) {
+		if !slices.Contains(ids, h.ID) {
 			w.need = max(w.need, h.end-v.now)
 		}
 	}
@@ -120,7 +120,7 @@ func removal(v *view, ids []string) *write {
 // take removes holds without their owner's UNLOCK, if they are there. freed reports that the name is free for that.
 func (s *Store) take(ctx context.Context, k locks.Key, ids []string) (freed bool, err error) {
 	d, err := s.change(ctx, question{op: "UNLOCK", key: k, ttl: s.opts.MaxTTL}, func(v *view) (*write, error) {
-		if freed = false; v.rec == nil || !slices.ContainsFunc(v.rec.Holds, func(h hold) bool { return contains(ids, h.ID) }) {
+		if freed = false; v.rec == nil || !slices.ContainsFunc(v.rec.Holds, func(h hold) bool { return slices.Contains(ids, h.ID) }) {
 			return nil, nil
 		}
 		w := removal(v, ids)

@@ -71,7 +71,7 @@ func (s *Store) Extend(ctx context.Context, h locks.Holder, fence int64, t locks
 	if d != nil {
 		s.stats.renewals.Add(1)
 		for _, x := range d.view.holds {
-			if contains(ids, x.ID) {
+			if slices.Contains(ids, x.ID) {
 				e.Until = max(e.Until, x.valid)
 			}
 		}
@@ -96,11 +96,11 @@ func extension(v *view, h locks.Holder, fence int64, t locks.Term, ids []string)
 	w = &write{need: max(ttl, v.rest())}
 	all := v.all()
 	e.Result = locks.GivenBack
-	if slices.ContainsFunc(all, func(x hold) bool { return x.Over && contains(ids, x.ID) }) {
+	if slices.ContainsFunc(all, func(x hold) bool { return x.Over && slices.Contains(ids, x.ID) }) {
 		e.Result = locks.Gone
 	}
 	for _, x := range v.holds {
-		if !contains(ids, x.ID) {
+		if !slices.Contains(ids, x.ID) {
 			continue
 		}
 		e.Result = locks.Extended

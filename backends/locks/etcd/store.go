@@ -22,6 +22,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -137,8 +138,7 @@ func (s *Store) Stats() locks.Stats {
 
 // Holds implements locks.Store.
 func (s *Store) Holds(h locks.Holder) bool {
-	v := s.cache.view(h.Key, s.Now())
-	return v.held(h.Owner, 0)
+	return s.cache.view(h.Key, s.Now()).held(h.Owner, 0)
 }
 
 // Repeated implements locks.Store.
@@ -154,7 +154,7 @@ func (s *Store) Until(h locks.Holder, fence int64, ids []string) (until time.Dur
 		return 0, false
 	}
 	for _, x := range v.holds {
-		if contains(ids, x.ID) {
+		if slices.Contains(ids, x.ID) {
 			until = max(until, x.valid)
 		}
 	}
