@@ -43,12 +43,9 @@ func (s *Store) Acquire(ctx context.Context, r locks.Attempt) (locks.Decision, e
 	if r.Fresh || r.Replaces != nil {
 		defer s.changing.Begin(r.Key)()
 	}
-	d, err := s.change(ctx, q, func(v *view) (*write, error) {
-		w, err := a.decide(v)
-		if w != nil {
-			a.wrote = w
-		}
-		return w, err
+	d, err := s.change(ctx, q, func(v *view) (_ *write, err error) {
+		a.wrote, err = a.decide(v)
+		return a.wrote, err
 	})
 	switch {
 	case d == nil && err != nil:

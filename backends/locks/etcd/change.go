@@ -165,7 +165,7 @@ func (s *Store) conclude(c *change, id string, d result, r *txnResponse) (made b
 	case r.Succeeded || d.resent && c.all(func(x *nameChange) bool { return x.v.writtenBy(id) }):
 		s.stats.rounds.Add(1)
 		for _, x := range c.each {
-			revision := r.Header.Revision
+			revision := r.Revision
 			if !r.Succeeded {
 				revision = x.v.mod
 			}
@@ -338,13 +338,13 @@ func (s *Store) parseAll(c *change, r *txnResponse) error {
 			if len(all) == 0 || all[0].Range == nil {
 				return errLacks
 			}
-			if err := p.read(x.v, all[0].Range, r.Header.Revision); err != nil {
+			if err := p.read(x.v, all[0].Range, r.Revision); err != nil {
 				return err
 			}
 			all = all[1:]
 		}
 	}
-	c.at = r.Header.Revision
+	c.at = r.Revision
 	return nil
 }
 

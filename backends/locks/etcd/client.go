@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -32,6 +33,7 @@ const (
 var (
 	errTimeout = errors.New("timeout")
 	errNoLease = errors.New("the lease is gone") // it never leaves the package
+	errForeign = errors.New("a member of another cluster")
 )
 
 // A client asks the members of etcd, one at a time: the one that answered last, and the next one when that fails. What it
@@ -44,6 +46,7 @@ type client struct {
 	scheme     string
 	using      atomic.Int64 // the member that is asked first
 	leaseGone  func()       // called when a lease is
+	cluster    atomic.Value // a string: the id of the cluster that most members have told of last
 
 	yes, no []atomic.Int64 // answers and failures, by member
 
@@ -125,6 +128,10 @@ func (c *client) ask(ctx context.Context, limit time.Duration, path string, ask,
 	for try := 0; ; try++ {
 		i := int((first + int64(try)) % int64(len(failed)))
 		err := c.try(within, i, path, body, answer)
+		if of, is := answer.(interface{ cluster() string }); is && err == nil && c.foreign(of.cluster()) {
+			reflect.ValueOf(answer).Elem().SetZero() // the next answer says nothing of what is false
+			err = unsent{errForeign}
+		}
 		refused, before := (*refusal)(nil), unsent{}
 		switch {
 		case err == nil:
@@ -154,6 +161,12 @@ func (c *client) ask(ctx context.Context, limit time.Duration, path string, ask,
 			return done, late, ctx.Err()
 		}
 	}
+}
+
+// foreign reports whether this is not the cluster of most members.
+func (c *client) foreign(cluster string) bool {
+	of, known := c.cluster.Load().(string)
+	return known && cluster != "" && of != cluster
 }
 
 // quorumError says which members did not answer, or what one said.

@@ -137,7 +137,7 @@ func (s *Store) page(ctx context.Context, r locks.ListRequest) (p page, err erro
 			p.names, p.views = append(p.names, k), append(p.views, nil)
 		}
 		if kind == isName {
-			p.show(s.viewOf(k, kv, answer.Header.Revision))
+			p.show(s.viewOf(k, kv, answer.Revision))
 		}
 	}
 	if last := len(p.names) - 1; answer.More && last >= 0 && p.views[last] == nil { // its own key may be behind these

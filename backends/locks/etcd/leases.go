@@ -69,13 +69,10 @@ func (s *Store) lease(ctx context.Context, limit, need time.Duration) (string, e
 	return l.id, nil
 }
 
-// of is the lease of a kind. Those that have ended are forgotten, unless somebody has the turn.
+// of is the lease of a kind.
 func (l *leases) of(kind int64) *lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.kinds == nil {
-		l.kinds = map[int64]*lease{}
-	}
 	if l.kinds[kind] == nil {
 		l.kinds[kind] = &lease{turn: make(chan struct{}, 1)}
 	}
@@ -86,7 +83,7 @@ func (l *leases) of(kind int64) *lease {
 func (l *leases) forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.kinds = nil
+	clear(l.kinds)
 }
 
 // A floor is what fences begin above. It is kept in etcd, and checked by every change: if etcd is emptied, or an operator
@@ -130,7 +127,7 @@ func (s *Store) getFloor(ctx context.Context, limit time.Duration) (base int64, 
 		}, &r); err != nil {
 			return 0, nil, err
 		}
-		if kv.Mod = r.Header.Revision; !r.Succeeded {
+		if kv.Mod = r.Revision; !r.Succeeded {
 			found, err := r.at(0)
 			if err != nil {
 				return 0, nil, err
@@ -138,7 +135,7 @@ func (s *Store) getFloor(ctx context.Context, limit time.Duration) (base int64, 
 			kv = found.first()
 		}
 		s.learnFloor(kv)
-		mod = s.floor.compareTo(fresh, r.Header.Revision)
+		mod = s.floor.compareTo(fresh, r.Revision)
 	}
 }
 

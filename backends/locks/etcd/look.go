@@ -76,7 +76,7 @@ func (s *Store) look(ctx context.Context, i int, l *Look) {
 		l.Trips = append(l.Trips, s.Now()-began)
 	}
 	slices.Sort(l.Trips)
-	l.Version, l.Cluster, l.Member, l.Learner, l.Alarms = r.Version, r.Header.ClusterID, r.Header.MemberID, r.Learner, r.Errors
+	l.Version, l.Cluster, l.Member, l.Learner, l.Alarms = r.Version, r.ClusterID, r.MemberID, r.Learner, r.Errors
 	l.Size, l.Quota = r.Size, r.Quota
 	if r.Leader != "0" {
 		l.Leader = r.Leader

@@ -60,6 +60,14 @@ func (s *Store) probeAll(ctx context.Context) []statusResponse {
 		})
 	}
 	asked.Wait()
+	told := map[string]int{}
+	for _, r := range all {
+		if id := r.cluster(); id != "" {
+			if told[id]++; told[id] == s.need() {
+				s.client.cluster.Store(id)
+			}
+		}
+	}
 	return all
 }
 
@@ -79,12 +87,14 @@ func (s *Store) probe(ctx context.Context, i int, r *statusResponse) (took time.
 
 // noteStatus keeps what a member has said, and logs a change.
 func (s *Store) noteStatus(i int, r *statusResponse, err error, took time.Duration) {
-	n := locks.NodeStatus{Address: s.opts.Members[i], Etcd: true, State: locks.NodeVoting, Up: err == nil, Took: took, RunID: r.Header.MemberID}
+	n := locks.NodeStatus{Address: s.opts.Members[i], Etcd: true, State: locks.NodeVoting, Up: err == nil, Took: took, RunID: r.MemberID}
 	switch refused := (*refusal)(nil); {
 	case errors.As(err, &refused):
 		n.State, n.Up, n.Err = locks.NodeRefusing, true, err
 	case err != nil:
 		n.State, n.Err = locks.NodeDown, err
+	case s.client.foreign(r.cluster()):
+		n.State, n.Err = locks.NodeRefusing, errForeign
 	case r.Leader == "" || r.Leader == "0":
 		n.State, n.Err = locks.NodeRefusing, errors.New("no leader")
 	case r.Learner:
@@ -93,7 +103,7 @@ func (s *Store) noteStatus(i int, r *statusResponse, err error, took time.Durati
 		n.State, n.Err = locks.NodeRefusing, fmt.Errorf("%.200s", strings.Join(r.Errors, ", "))
 	default:
 		s.floor.mu.Lock()
-		n.Largest = s.floor.base + r.Header.Revision
+		n.Largest = s.floor.base + r.Revision
 		s.floor.mu.Unlock()
 	}
 	s.status.mu.Lock()
@@ -115,10 +125,7 @@ func (s *Store) noteStatus(i int, r *statusResponse, err error, took time.Durati
 func (s *Store) leaveFailed() {
 	nodes := s.Nodes()
 	using := s.client.using.Load()
-	if nodes[using].Ready() {
-		return
-	}
-	if i := slices.IndexFunc(nodes, func(n locks.NodeStatus) bool { return n.Ready() }); i >= 0 {
+	if i := slices.IndexFunc(nodes, func(n locks.NodeStatus) bool { return n.Ready() }); i >= 0 && !nodes[using].Ready() {
 		s.client.using.CompareAndSwap(using, int64(i))
 	}
 }
@@ -130,10 +137,10 @@ func (s *Store) Check(ctx context.Context) error {
 	for i, a := range all {
 		for j, b := range all[:i] {
 			switch {
-			case a.Header.MemberID == "" || b.Header.MemberID == "":
-			case a.Header.ClusterID != b.Header.ClusterID:
+			case a.MemberID == "" || b.MemberID == "":
+			case a.ClusterID != b.ClusterID:
 				return fmt.Errorf("%s and %s are of different etcd clusters", s.opts.Members[j], s.opts.Members[i])
-			case a.Header.MemberID == b.Header.MemberID:
+			case a.MemberID == b.MemberID:
 				return fmt.Errorf("%s and %s are the same member of etcd", s.opts.Members[j], s.opts.Members[i])
 			}
 		}

@@ -205,7 +205,7 @@ func (s *Store) putIntents(ctx context.Context, r *locks.Attempt, names ...*name
 	var answer txnResponse
 	err = s.client.call(ctx, limit, "kv/txn", t, &answer)
 	for i, op := range answer.Responses {
-		if revision := answer.Header.Revision; err == nil && op.Txn != nil && op.Txn.Succeeded {
+		if revision := answer.Revision; err == nil && op.Txn != nil && op.Txn.Succeeded {
 			s.cache.learn(intentKey(names[i].q.key), rec, revision, revision, nil, &view{now: s.Now()})
 		}
 	}

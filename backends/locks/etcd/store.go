@@ -82,7 +82,7 @@ func New(o Options) (*Store, error) {
 	if o.MaxTTL < time.Second {
 		return nil, errMaxTTL
 	}
-	s := &Store{opts: o, client: newClient(&o), chores: chores.New(locks.SinceStart)}
+	s := &Store{opts: o, client: newClient(&o), chores: chores.New(locks.SinceStart), leases: leases{kinds: map[int64]*lease{}}}
 	s.client.leaseGone = s.leases.forget
 	remembers := cmp.Or(o.Memory, 100_000)
 	s.cache = newCache(remembers, s.chores.Drop)

@@ -16,6 +16,8 @@ type header struct {
 	Revision  int64  `json:"revision,string"`
 }
 
+func (h *header) cluster() string { return h.ClusterID }
+
 type keyValue struct {
 	Key    []byte `json:"key"`
 	Value  []byte `json:"value"`
@@ -32,7 +34,7 @@ type rangeRequest struct {
 }
 
 type rangeResponse struct {
-	Header header     `json:"header"`
+	header `json:"header"`
 	Kvs    []keyValue `json:"kvs"`
 	More   bool       `json:"more"`
 }
@@ -86,7 +88,7 @@ type txnRequest struct {
 }
 
 type txnResponse struct {
-	Header    header       `json:"header"`
+	header    `json:"header"`
 	Succeeded bool         `json:"succeeded"`
 	Responses []responseOp `json:"responses"`
 }
@@ -145,8 +147,9 @@ type leaseRequest struct {
 }
 
 type leaseResponse struct {
-	ID  string `json:"ID"`
-	TTL int64  `json:"TTL,string"`
+	header `json:"header"`
+	ID     string `json:"ID"`
+	TTL    int64  `json:"TTL,string"`
 }
 
 type authRequest struct {
@@ -159,7 +162,7 @@ type authResponse struct {
 }
 
 type statusResponse struct {
-	Header  header   `json:"header"`
+	header  `json:"header"`
 	Leader  string   `json:"leader"`
 	Learner bool     `json:"isLearner"`
 	Errors  []string `json:"errors"`
