@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -113,4 +115,47 @@ func EtcdURL(members []*Etcd, prefix string) string {
 		all = append(all, m.Addr())
 	}
 	return "etcd://" + strings.Join(all, ",") + "/" + prefix
+}
+
+// Replace has another member of the cluster take this one out, and lets it in again as a new one, which knows nothing, on the same ports. etcd
+// refuses both until its members have been connected for some seconds.
+func (m *Etcd) Replace(by *Etcd) error {
+	var list struct{ Members []struct{ ID, Name string } }
+	if err := by.Ask("cluster/member/list", "{}", &list); err != nil {
+		return err
+	}
+	i := slices.IndexFunc(list.Members, func(x struct{ ID, Name string }) bool { return x.Name == m.args[1] })
+	if i < 0 {
+		return errors.New("it is no member")
+	}
+	insist := func(path, body string) (err error) {
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+			if err = by.Ask(path, body, &struct{}{}); err == nil || strings.Contains(err.Error(), "not found") || strings.Contains(err.Error(), "already exist") {
+				return nil
+			}
+		}
+		return err
+	}
+	if err := insist("cluster/member/remove", fmt.Sprintf(`{"ID":%q}`, list.Members[i].ID)); err != nil {
+		return err
+	}
+	m.Kill()
+	peer := m.args[slices.Index(m.args, "--initial-advertise-peer-urls")+1]
+	m.args[slices.Index(m.args, "--initial-cluster-state")+1] = "existing"
+	return errors.Join(os.RemoveAll(filepath.Join(m.Dir, "data")), insist("cluster/member/add", fmt.Sprintf(`{"peerURLs":[%q]}`, peer)), m.Restart())
+}
+
+// Ask sends the member a message of the gateway.
+func (m *Etcd) Ask(path, body string, answer any) error {
+	c := http.Client{Timeout: 10 * time.Second}
+	resp, err := c.Post("http://"+m.addr+"/v3/"+path, "application/json", strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", path, text)
+	}
+	return errors.Join(err, json.Unmarshal(text, answer))
 }
