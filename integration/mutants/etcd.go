@@ -145,6 +145,20 @@ var Etcd = []Mutant{
 		Edits:  []Edit{{"backends/locks/etcd/chores.go", "w == nil || w.once == nil", "true"}},
 	},
 	{
+		Name:   "etcd-written-without-space",
+		Breaks: "a LOCK that etcd has no space for is undone: it may have been written",
+		Rare:   true,
+		Units:  Units{"backends/locks/etcd", "^TestRefused_NoSpace$"},
+		Edits:  []Edit{{"backends/locks/etcd/client.go", "done = late || refused.code == codeExhausted", "done = late"}},
+	},
+	{
+		Name:   "etcd-of-another-cluster",
+		Breaks: "what a member of another cluster answers is not believed: every name is free there",
+		Rare:   true,
+		Units:  Units{"backends/locks/etcd", "^TestMoved$"},
+		Edits:  []Edit{{"backends/locks/etcd/client.go", "return known && cluster != \"\" &&", "return known && cluster == \"\" &&"}},
+	},
+	{
 		Name:   "etcd-reader-beside-writer",
 		Breaks: "a reader's LOCK is done only if the writer's key is as it was decided on",
 		Rare:   true,
