@@ -144,7 +144,7 @@ func TestRequests(t *testing.T) {
 	}
 	// A request whose lease ended by itself is done anew.
 	unlock(t, s[0], locks.UnlockRequest{Owner: "b"}, 0)
-	lock(t, s[0], locks.LockRequest{Owner: "c", Req: "z", TTL: 100 * time.Millisecond})
+	lock(t, s[0], locks.LockRequest{Owner: "c", Req: "z", TTL: 2 * time.Second})
 	eventually(t, "the lease has ended", func() bool {
 		r, err := s[1].Read(t.Context(), job)
 		return err == nil && !r.Held

@@ -42,7 +42,7 @@ func TestPermits_LateLock(t *testing.T) {
 		},
 		"one who read before": {
 			func(t *testing.T, _, gone, late *locks.Service) {
-				lock(t, gone, locks.LockRequest{Owner: "a", TTL: 300 * time.Millisecond, Shared: true})
+				lock(t, gone, locks.LockRequest{Owner: "a", TTL: 2 * time.Second, Shared: true})
 				eventually(t, "its reading has ended for the other proxy, and has a key still", func() bool { return readersOf(t, late) == 0 })
 			},
 			func(t *testing.T, _, _, late *locks.Service) { lock(t, late, permit("a", 1)) },
@@ -304,7 +304,7 @@ func TestPermits_SeatGoesWithTheLock(t *testing.T) {
 	}
 	wants("FORCE", 0)
 	short := permit("d", 2)
-	short.TTL = 300 * time.Millisecond
+	short.TTL = 2 * time.Second
 	leaves := func() { // the proxy that granted it
 		gone, err := locks.New(newStore(t, member, "test"), locks.Options{})
 		if err != nil {

@@ -29,7 +29,7 @@ func several(owner string, names ...string) locks.LockRequest {
 
 func lockAll(t *testing.T, s *locks.Service, r locks.LockRequest) []locks.Grant {
 	t.Helper()
-	d, err := s.Lock(t.Context(), r)
+	d, err := lockInTime(t, s, r)
 	if err != nil || !d.Granted || len(d.All()) != len(r.Names()) {
 		t.Fatalf("LOCK of %d names by %s: %+v, %v", len(r.Names()), r.Owner, d, err)
 	}

@@ -69,11 +69,22 @@ func lock(t *testing.T, s *locks.Service, r locks.LockRequest) locks.Grant {
 	if r.TTL == 0 {
 		r.TTL = 30 * time.Second
 	}
-	a, err := s.Lock(t.Context(), r)
+	a, err := lockInTime(t, s, r)
 	if err != nil || !a.Granted {
 		t.Fatalf("LOCK %s by %s: %+v, %v", r.Name, r.Owner, a, err)
 	}
 	return a.Grant
+}
+
+// lockInTime is LOCK, once more when a busy machine answers late, and the grant was given back.
+func lockInTime(t *testing.T, s *locks.Service, r locks.LockRequest) (d locks.Decision, err error) {
+	for d, err = s.Lock(t.Context(), r); isLate(err); d, err = s.Lock(t.Context(), r) {
+	}
+	return d, err
+}
+
+func isLate(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "answered after the lease had ended")
 }
 
 func refused(t *testing.T, s *locks.Service, owner string) locks.Decision {
@@ -158,21 +169,21 @@ func TestFence(t *testing.T) {
 func TestShortTTL(t *testing.T) {
 	t.Parallel()
 	s := start(t, 2)
-	before := time.Now()
 	g := lock(t, s[0], locks.LockRequest{Owner: "a", TTL: 300 * time.Millisecond})
-	for {
+	for before := time.Now(); ; {
 		asked := time.Now()
 		a, err := s[1].Lock(t.Context(), locks.LockRequest{Key: job, Owner: "b", TTL: 30 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
+		if took := time.Since(before); a.Granted && took < g.Validity {
+			t.Errorf("granted after %v, in the validity of %v", took, g.Validity)
+		}
 		if a.Granted {
-			if took := time.Since(before); took < g.Validity {
-				t.Errorf("granted after %v, in the validity of %v", took, g.Validity)
-			} else if asked.Sub(before) > 3*time.Second { // sooner than any lease of etcd ends
-				t.Errorf("granted only after %v", took)
-			}
 			break
+		}
+		if after := asked.Sub(before); after > 2*time.Second { // sooner than any lease of etcd ends
+			t.Fatalf("refused after %v", after)
 		}
 	}
 	var other *locks.NotOwnerError
@@ -192,7 +203,7 @@ func TestShortTTL(t *testing.T) {
 func TestHoldsEndAlone(t *testing.T) {
 	t.Parallel()
 	s := start(t, 2)
-	lock(t, s[0], locks.LockRequest{Owner: "a", TTL: 300 * time.Millisecond})
+	lock(t, s[0], locks.LockRequest{Owner: "a", TTL: 3 * time.Second})
 	if g := lock(t, s[1], locks.LockRequest{Owner: "a", TTL: time.Minute}); g.Holds != 2 {
 		t.Fatalf("%+v", g)
 	}
@@ -207,14 +218,14 @@ func TestHoldsEndAlone(t *testing.T) {
 func TestRenew(t *testing.T) {
 	t.Parallel()
 	s := start(t, 2)
-	g := lock(t, s[0], locks.LockRequest{Owner: "a", TTL: 200 * time.Millisecond})
+	g := lock(t, s[0], locks.LockRequest{Owner: "a", TTL: 5 * time.Second})
 	for range 10 {
 		if v, err := s[1].Renew(t.Context(), locks.RenewRequest{Key: job, Owner: "a", TTL: 30 * time.Second, Fence: g.Fence}); err != nil || v <= 20*time.Second {
 			t.Fatalf("%v, %v", v, err)
 		}
 	}
 	refused(t, s[0], "b")
-	if v, err := s[0].Renew(t.Context(), locks.RenewRequest{Key: job, Owner: "a", TTL: 200 * time.Millisecond}); err != nil || v > 200*time.Millisecond {
+	if v, err := s[0].Renew(t.Context(), locks.RenewRequest{Key: job, Owner: "a", TTL: time.Second}); err != nil && !isLate(err) || v > time.Second {
 		t.Fatalf("%v, %v", v, err)
 	}
 	eventually(t, "it is free", func() bool {
