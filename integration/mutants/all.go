@@ -207,7 +207,7 @@ if h and h.owner ~= owner and not replaces then return`}},
 		Breaks: "an UNLOCK removes what its request has left on a node that lacked the grant: else the node refuses everybody for the lease",
 		Rare:   true,
 		Units:  Units{"backends/locks/quorum", "^TestReq_NodeWithout"},
-		Edits:  []Edit{{"backends/locks/quorum/unlock.go", "if len(v.Strays) > 0 {", "if false {"}},
+		Edits:  []Edit{{"backends/locks/quorum/unlock.go", "if len(v.Release.Strays) > 0 {", "if false {"}},
 	},
 	{
 		Name:   "stray-hold-of-a-later-grant",

@@ -65,7 +65,7 @@ func (s *Store) releaseAndHandOver(r holdRelease, enough func([]vote.Vote) bool)
 func (s *Store) noteListeners(k locks.Key, votes []vote.Vote) {
 	for i := range votes {
 		if votes[i].Kind == vote.Yes && votes[i].Holds == 0 {
-			s.host.Lines.Listeners(k, func(node int) int { return votes[node].Listeners })
+			s.host.Lines.Listeners(k, func(node int) int { return votes[node].Release.Listeners })
 			return
 		}
 	}

@@ -91,7 +91,7 @@ func (s *Store) laterFence(ctx context.Context, h locks.Holder, fence int64) int
 // the release of a later grant, or that it was to release a hold that it did not have.
 func doneBefore(votes []vote.Vote, r *locks.UnlockRequest) bool {
 	return slices.ContainsFunc(votes, func(v vote.Vote) bool {
-		return v.TooLate || v.Kind == vote.Duplicate && (r.Req == "" || v.Hold == "")
+		return v.Release.TooLate || v.Kind == vote.Duplicate && (r.Req == "" || v.Release.Hold == "")
 	})
 }
 
@@ -100,13 +100,13 @@ func doneBefore(votes []vote.Vote, r *locks.UnlockRequest) bool {
 // hold until now; but what a quorum has removed now, no other UNLOCK has given back.
 func (s *Store) mayHaveAnother(votes []vote.Vote) bool {
 	return vote.CountKind(votes, vote.Duplicate) >= s.set.Quorum ||
-		!s.set.Agree(votes) && slices.ContainsFunc(votes, func(v vote.Vote) bool { return v.Since })
+		!s.set.Agree(votes) && slices.ContainsFunc(votes, func(v vote.Vote) bool { return v.Release.Since })
 }
 
 // unlockDisputed goes on after a conflict: through another proxy, this UNLOCK gave back another hold before, or
 // another UNLOCK gave back this hold.
 func (s *Store) unlockDisputed(ctx context.Context, h locks.Holder, r locks.UnlockRequest, g grant, holds []string, votes []vote.Vote) (holdsLeft int, err error) {
-	beaten := slices.ContainsFunc(votes, func(v vote.Vote) bool { return v.OtherRelease != "" })
+	beaten := slices.ContainsFunc(votes, func(v vote.Vote) bool { return v.Release.Other != "" })
 	if !beaten {
 		s.grants.restore(h, g, holds)
 	}
@@ -230,8 +230,8 @@ func (s *Store) closeRelease(round *voters.Round, r *holdRelease) []vote.Vote {
 		return round.Close(false, nil)
 	}
 	return round.CloseEach(false, func(i int, v vote.Vote) {
-		if len(v.Strays) > 0 {
-			s.set.Members[i].Push(s.releaseCall(holdRelease{holder: r.holder, lease: v.Rest, how: "undo", ids: v.Strays}))
+		if len(v.Release.Strays) > 0 {
+			s.set.Members[i].Push(s.releaseCall(holdRelease{holder: r.holder, lease: v.Rest, how: "undo", ids: v.Release.Strays}))
 		}
 	})
 }
@@ -241,7 +241,7 @@ func (s *Store) unlockCall(r holdRelease) voters.ScriptCall {
 	j := s.releaseCall(r)
 	j.Parse = func(m []rueidis.RedisMessage) (vote.Vote, error) {
 		v, err := vote.ParseRelease(m)
-		if v.Hold != "" && holdid.RequestOf(v.Hold) != holdid.RequestOf(r.ids[0]) {
+		if v.Release.Hold != "" && holdid.RequestOf(v.Release.Hold) != holdid.RequestOf(r.ids[0]) {
 			v.Kind = vote.VersionConflict
 		}
 		return v, err
@@ -263,7 +263,7 @@ func (s *Store) unlockError(h locks.Holder, result tally.Outcome, votes []vote.V
 }
 
 // requestOver reports whether a node refused to give back this hold since the one of the UNLOCK's request was given back there.
-func requestOver(v vote.Vote) bool { return v.Kind == vote.VersionConflict && v.TooLate }
+func requestOver(v vote.Vote) bool { return v.Kind == vote.VersionConflict && v.Release.TooLate }
 
 // mayGiveAnother reports whether an UNLOCK that did not give these holds back may read again and give back what it
 // finds. Since no UNLOCK may give back two holds, it may only if the holds are those of its own request, or if one
@@ -276,7 +276,7 @@ func (s *Store) mayGiveAnother(votes []vote.Vote, result tally.Outcome, ids []st
 	if r.Req != "" && holdid.Tag(ids[0]) == tagOf(&r) {
 		return true
 	}
-	_, n := tally.Most(votes, func(v *vote.Vote) (string, bool) { return v.OtherRelease, v.OtherRelease != "" })
+	_, n := tally.Most(votes, func(v *vote.Vote) (string, bool) { return v.Release.Other, v.Release.Other != "" })
 	return n >= s.set.Quorum
 }
 

@@ -117,7 +117,7 @@ func Release(votes []vote.Vote, q int, stage Stage, owner string, fence int64) O
 func LostToRival(votes []vote.Vote, q int, owner string) bool {
 	n := 0
 	for i := range votes {
-		if v := &votes[i]; v.TooLate && v.Owner != "" && v.Owner != owner {
+		if v := &votes[i]; v.Release.TooLate && v.Owner != "" && v.Owner != owner {
 			n++
 		}
 	}

@@ -91,8 +91,9 @@ func TestBetweenRounds(t *testing.T) {
 // TestRelease_Rest: what the votes on a release by alice say about other owners, about later grants of hers, and about her other holds.
 func TestRelease_Rest(t *testing.T) {
 	no := func(owner string, fence int64) vote.Vote { return vote.Vote{Kind: vote.No, Owner: owner, Fence: fence} }
-	rival, noRival := vote.Vote{Kind: vote.No, Owner: "bob", TooLate: true}, vote.Vote{Kind: vote.No, Owner: "alice", TooLate: true}
-	free := vote.Vote{Kind: vote.No, TooLate: true}
+	late := vote.Release{TooLate: true}
+	rival, noRival := vote.Vote{Kind: vote.No, Owner: "bob", Release: late}, vote.Vote{Kind: vote.No, Owner: "alice", Release: late}
+	free := vote.Vote{Kind: vote.No, Release: late}
 	done, repeated := vote.Vote{Kind: vote.Yes}, vote.Vote{Kind: vote.Duplicate}
 	more, unknown := vote.Vote{Kind: vote.Yes, Holds: 1}, vote.Vote{Kind: vote.Yes, Holds: vote.UnknownHolds}
 	for _, tt := range []struct {

@@ -280,28 +280,28 @@ func ParseRelease(m []rueidis.RedisMessage) (Vote, error) {
 		if v, err = parseNo(m[1:], nil); err == nil {
 			err = ReadInts(m[5:], &before)
 		}
-		v.TooLate = before == 1
+		v.Release.TooLate = before == 1
 		for i := 6; i < len(m) && err == nil; i++ {
-			v.Strays = append(v.Strays, "")
-			err = ReadText(m[i], &v.Strays[i-6])
+			v.Release.Strays = append(v.Release.Strays, "")
+			err = ReadText(m[i], &v.Release.Strays[i-6])
 		}
 	case 1:
 		err = ReadInts(m[2:], &left, &reinstated, &listeners)
-		v = Vote{Kind: Yes, Holds: int(left), Reinstated: reinstated == 1, Listeners: int(listeners)}
+		v = Vote{Kind: Yes, Holds: int(left), Reinstated: reinstated == 1, Release: Release{Listeners: int(listeners)}}
 	case 2:
 		var since int64
 		err = ReadInts(m[2:], &since)
-		v.Since = since == 1
+		v.Release.Since = since == 1
 	case 3:
 		if err = ReadInts(m[2:], &left); err == nil && len(m) > 3 {
 			v.Holds = int(left)
-			err = ReadText(m[3], &v.Hold)
+			err = ReadText(m[3], &v.Release.Hold)
 		}
 	case 4, 6:
-		v.Kind, v.TooLate = VersionConflict, code == 6
+		v.Kind, v.Release.TooLate = VersionConflict, code == 6
 	case 5:
 		v.Kind = VersionConflict
-		err = ReadText(m[2], &v.OtherRelease)
+		err = ReadText(m[2], &v.Release.Other)
 	}
 	v.Noted = noted == 1
 	return v, err

@@ -28,29 +28,24 @@ const (
 
 // A Vote is one node's reply. Each field is set for the kinds, or the questions, that its comment names.
 type Vote struct {
-	Kind         Kind
-	Owner        string         // No, read: who has the name; empty when it is free
-	Rest         time.Duration  // Yes, No, read: what is left of the lease, when the script ran
-	Fence        int64          // Yes: granted or proposed; AlreadyReleased: granted then; No: the holder's, or the name's largest; state: the node's largest
-	Reentered    int64          // acquire: 0, or the fence of the grant that the owner had, or reinstatedFence
-	Holds        int            // acquire: the owner's holds, this one included; release: the holds left, or UnknownHolds
-	Noted        bool           // release, renew: some renewal may have shortened the lease
-	Reinstated   bool           // renew, release: the grant is, or was, here because a renewal had reinstated it
-	GivenBack    bool           // renew: some of the holds were given back here
-	OtherRelease string         // release: the id of another one that gave the hold back here; else empty
-	TooLate      bool           // release: not done, since another release gave back this hold or the one of the UNLOCK's request here, or a later grant
-	Since        bool           // Duplicate of release: another one gave the hold back here, and the owner has had a grant since
-	Listeners    int            // release: subscribers that got its message
-	Hold         string         // release: the one that this UNLOCK has given back before, if it has
-	Strays       []string       // No of release: the holds of the UNLOCK's request that are here under a larger fence
-	Why          locks.Obstacle // No of acquire: what was in the way
-	Free         []int          // No of acquire because of Permits: the seats that are free
-	Names        []Vote         // acquire of several names: the vote on each; Kind is Yes if all are
+	Kind       Kind
+	Owner      string         // No, read: who has the name; empty when it is free
+	Rest       time.Duration  // Yes, No, read: what is left of the lease, when the script ran
+	Fence      int64          // Yes: granted or proposed; AlreadyReleased: granted then; No: the holder's, or the name's largest; state: the node's largest
+	Reentered  int64          // acquire: 0, or the fence of the grant that the owner had, or reinstatedFence
+	Holds      int            // acquire: the owner's holds, this one included; release: the holds left, or UnknownHolds
+	Noted      bool           // release, renew: some renewal may have shortened the lease
+	Reinstated bool           // renew, release: the grant is, or was, here because a renewal had reinstated it
+	GivenBack  bool           // renew: some of the holds were given back here
+	Why        locks.Obstacle // No of acquire: what was in the way
+	Free       []int          // No of acquire because of Permits: the seats that are free
+	Names      []Vote         // acquire of several names: the vote on each; Kind is Yes if all are
 
-	// Of acquire, read, list and announce.
+	// Of acquire, read, release, list and announce.
 	Version Version // acquire, read, VersionConflict: of the lease
 	Grant   string  // acquire, read: the hold whose LOCK numbered the grant, as far as this node knows
 	Read    *Reading
+	Release Release
 	ReadBy  map[string]time.Duration // readers: what is left of the lease of each owner
 	Doubts  map[string]string        // read: those of a node InDoubt, with r or w and the owner by hold; no grant of theirs has a larger Fence
 	Page    *Page
@@ -110,6 +105,16 @@ type Version struct {
 
 // Expected is the form in which a renewal names the version that it replaces.
 func (v Version) Expected() string { return fmt.Sprintf("%s:%d", v.Epoch, v.Sequence) }
+
+// A Release is the part of a vote that only the question release is answered with.
+type Release struct {
+	Other     string   // VersionConflict: the id of another one that gave the hold back here; else empty
+	TooLate   bool     // not done, since another release gave back this hold or the one of the UNLOCK's request here, or a later grant
+	Since     bool     // Duplicate: another one gave the hold back here, and the owner has had a grant since
+	Listeners int      // subscribers that got its message
+	Hold      string   // the one that this UNLOCK has given back before, if it has
+	Strays    []string // No: the holds of the UNLOCK's request that are here under a larger fence
+}
 
 // A Reading is the part of a vote that only the question read is answered with.
 type Reading struct {

@@ -359,7 +359,7 @@ func isNoScript(err error) bool {
 // vote is an error, a call that is retried until acknowledged is retried.
 func (n *Node) deliverVote(j ScriptCall, v vote.Vote, missing error) {
 	n.noteRefusal(&v)
-	v.Since = v.Since && !j.resent // else it may have been this very call
+	v.Release.Since = v.Release.Since && !j.resent // else it may have been this very call
 	if j.Durable && missing != nil && v.Kind == vote.Yes {
 		v = vote.Vote{Err: missing}
 	}
