@@ -28,6 +28,10 @@ import (
 // seen by a probe before that.
 const retryDelay = time.Second
 
+// together is for how long a copy waits for another one that may begin soon: nodes that forgot at once are seen by two probes, half a
+// second apart, if it was just then, and one reading is what takes time.
+const together = 600 * time.Millisecond
+
 // A copier copies for the nodes of a Set. Those that have forgotten at once get what was read once.
 type copier struct {
 	set    *voters.Set
@@ -67,7 +71,8 @@ func Run(ctx context.Context, s *voters.Set) {
 	}
 }
 
-// due are the losses for which copies may begin. If there are none, next is in how long one may; 0: there is none either.
+// due are the losses for which copies may begin. If there are none, or another one may begin soon, next is in how long that is; 0: there
+// is none either.
 func (c *copier) due(forgotten []voters.Forgotten) (due []voters.Forgotten, next time.Duration) {
 	now, kept := c.set.Clock(), map[loss]time.Duration{}
 	for _, f := range forgotten {
@@ -82,6 +87,9 @@ func (c *copier) due(forgotten []voters.Forgotten) (due []voters.Forgotten, next
 		}
 	}
 	c.retry = kept
+	if 0 < next && next <= together {
+		due = nil
+	}
 	return due, next
 }
 

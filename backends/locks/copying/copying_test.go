@@ -50,6 +50,9 @@ func TestTry_AgainAfterItsEnd(t *testing.T) {
 	check("nothing is to be done", "", 0)
 	check("it may not", "", 0, voters.Forgotten{Gen: "a", CopyAt: now})
 	check("it may later", "", time.Hour, later)
+	soon, inAWhile := voters.Forgotten{Gen: "s", MayCopy: true, CopyAt: now + together}, voters.Forgotten{Gen: "w", MayCopy: true, CopyAt: now + together + 1}
+	check("another one may soon", "", together, first, soon)
+	check("another one may in a while", "a", 0, first, inAWhile)
 	due := check("two may at once", "ac", 0, later, first, voters.Forgotten{Gen: "c", MayCopy: true, CopyAt: now})
 	c.try(t.Context(), due[:1])
 	check("after a copy", "", retryDelay, later, first)
