@@ -178,6 +178,17 @@ func removeBut(t *txnRequest, all rangeRequest, but []byte) {
 // putIntents leaves word that a LOCK waits, so that nobody new is let in: no readers if it is for one name, else nobody. It grants nothing:
 // without it that is unfair, and no more.
 func (s *Store) putIntents(ctx context.Context, r *locks.Attempt, names ...*nameChange) {
+	all, since := len(names) > 1, int64(0)
+	if all {
+		since = r.Since.UnixMilli()
+	}
+	names = slices.DeleteFunc(slices.Clone(names), func(x *nameChange) bool {
+		b := x.v.beside.intent
+		return len(b.holds) > 0 && !b.of(r.Owner) && (!all || b.rec.All && since >= b.rec.Since)
+	})
+	if len(names) == 0 {
+		return
+	}
 	limit := s.limit(0)
 	base, _, err := s.getFloor(ctx, limit)
 	if err != nil {
@@ -188,15 +199,7 @@ func (s *Store) putIntents(ctx context.Context, r *locks.Attempt, names ...*name
 		return
 	}
 	var t txnRequest
-	all, since := len(names) > 1, int64(0)
-	if all {
-		since = r.Since.UnixMilli()
-	}
 	rec := &record{Owner: []byte(r.Owner), Base: base, All: all, Since: since, Holds: []hold{newHold(s.opts.Random.ID(), "", r.Intent)}}
-	names = slices.DeleteFunc(slices.Clone(names), func(x *nameChange) bool {
-		b := x.v.beside.intent
-		return len(b.holds) > 0 && !b.of(r.Owner) && (!all || b.rec.All && since >= b.rec.Since)
-	})
 	for _, x := range names {
 		key := s.keys().intent(x.q.key)
 		put := requestOp{Put: &putRequest{Key: key, Value: encode(rec), Lease: lease}}
