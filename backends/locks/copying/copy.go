@@ -25,8 +25,8 @@ const (
 	pagesAhead = 16    // that were read and are to be installed
 )
 
-// readApart is how much later another node may be asked about a hold without it being copied once more: a copy says that the hold
-// lasts so much longer.
+// readApart is how much longer a copy says that a hold lasts than the node that showed it. The same hold, shown by another node whose
+// page takes up to that much longer, then needs no second copy.
 const readApart = 100 * time.Millisecond
 
 // A nodeCopy is one copy to one node.
@@ -35,7 +35,7 @@ type nodeCopy struct {
 	node    int
 	gen, id string
 
-	fresh chan []string // what is to be installed
+	fresh chan []string // holds to install, as arguments of install
 	parts int           // that were installed
 	err   error         // why the copy failed
 }
@@ -120,7 +120,8 @@ func (o *nodeCopy) begin(ctx context.Context) error {
 	return o.purge(ctx)
 }
 
-// installFresh installs what is read until that ends, several pages in one part where they have come meanwhile.
+// installFresh installs the holds that come on fresh until that is closed. While it waits for the node more may come, which then are one
+// part. After an error it drops them, so that no reader waits.
 func (o *nodeCopy) installFresh(ctx context.Context, r *reading) (err error) {
 	for part := range o.fresh {
 		part = slices.Clip(part) // the other copies have it as well
@@ -133,16 +134,16 @@ func (o *nodeCopy) installFresh(ctx context.Context, r *reading) (err error) {
 			}
 		}
 		if err == nil {
-			err = o.install(ctx, r.longest(), nil, part)
+			err = o.install(ctx, r, nil, part)
 		}
 	}
 	return err
 }
 
 // install gives the node holds that others show, or requests that they remember.
-func (o *nodeCopy) install(ctx context.Context, maxTTL int64, requests, holds []string) error {
+func (o *nodeCopy) install(ctx context.Context, r *reading, requests, holds []string) error {
 	o.parts++
-	args := []string{strconv.Itoa(o.parts), strconv.FormatInt(maxTTL, 10), strconv.Itoa(len(requests) / 3)}
+	args := []string{strconv.Itoa(o.parts), strconv.FormatInt(r.longest(), 10), strconv.Itoa(len(requests) / 3)}
 	return o.step(ctx, "install", append(append(args, requests...), holds...)...)
 }
 
@@ -155,7 +156,7 @@ func (o *nodeCopy) finish(ctx context.Context, r *reading) error {
 		}
 	}
 	for some := range slices.Chunk(requests, partSize/3*3) {
-		if err := o.install(ctx, r.maxTTL, some, nil); err != nil {
+		if err := o.install(ctx, r, some, nil); err != nil {
 			return err
 		}
 	}

@@ -129,7 +129,7 @@ func (c *client) ask(ctx context.Context, limit time.Duration, path string, ask,
 		i := int((first + int64(try)) % int64(len(failed)))
 		err := c.try(within, i, path, body, answer)
 		if of, is := answer.(interface{ cluster() string }); is && err == nil && c.foreign(of.cluster()) {
-			reflect.ValueOf(answer).Elem().SetZero() // the next answer says nothing of what is false
+			reflect.ValueOf(answer).Elem().SetZero() // decoding the next answer leaves fields as they are that it does not have
 			err = unsent{errForeign}
 		}
 		refused, before := (*refusal)(nil), unsent{}

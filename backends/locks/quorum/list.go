@@ -74,8 +74,8 @@ func (s *Store) eachHeld(ctx context.Context, names []locks.Key, do func(int, lo
 	return nil
 }
 
-// listed is who has a name by the votes of a read, or by those of another if they do not decide it. Who may have it, or read it, is listed
-// with the votes there are, fewer than a quorum: a name that is held must not be missing. Owner is empty if nobody has the name.
+// listed is who has a name by the votes of a read, or of a second read if the first does not decide it. An owner or readers with fewer votes
+// than a quorum are listed with those: a name that is held must not be missing. Owner is empty if nobody has the name.
 func (s *Store) listed(ctx context.Context, votes []vote.Vote, at locks.Key) (locks.Holding, error) {
 	h, who := s.holding(votes, at)
 	if who == tally.MaybeHeld || who == tally.BeingGranted || tally.MaybeRead(votes, s.set.Quorum) {

@@ -81,17 +81,17 @@ func (s *Store) read(ctx context.Context, q question) ([]vote.Vote, error) {
 	return s.set.CloseAnswered(round, true, err), err
 }
 
-// A patience is how many times a name is read at most, and the pause before the second read, the third, and so on.
-type patience struct {
+// A backoff is how many times a name is read at most, and the pause before the second read, the third, and so on.
+type backoff struct {
 	reads int
 	pause func(read int) time.Duration
 }
 
 var (
 	// While no quorum agrees on the fence.
-	untilAgreed = patience{10, func(read int) time.Duration { return time.Millisecond << (read - 1) }}
+	untilAgreed = backoff{10, func(read int) time.Duration { return time.Millisecond << (read - 1) }}
 	// While nodes differ, perhaps only since something is under way.
-	untilStable = patience{5, func(read int) time.Duration { return time.Duration(read) * time.Millisecond }}
+	untilStable = backoff{5, func(read int) time.Duration { return time.Duration(read) * time.Millisecond }}
 )
 
 // readAgreed is read, repeated for a while if a quorum has the name for the owner but not under one fence: then
@@ -100,11 +100,11 @@ func (s *Store) readAgreed(ctx context.Context, q question) (votes []vote.Vote, 
 	return s.readUntil(ctx, q, untilAgreed, func(votes []vote.Vote) bool { return !tally.BetweenRounds(votes, s.set.Quorum, q.holder.Owner) })
 }
 
-// readUntil is read, repeated until the votes are good or the patience is over. began is when the read of these votes began.
-func (s *Store) readUntil(ctx context.Context, q question, p patience, good func([]vote.Vote) bool) (votes []vote.Vote, began time.Duration, err error) {
-	for read := range p.reads {
+// readUntil is read, repeated until the votes are good or it was read as often as it may be. began is when the read of these votes began.
+func (s *Store) readUntil(ctx context.Context, q question, b backoff, good func([]vote.Vote) bool) (votes []vote.Vote, began time.Duration, err error) {
+	for read := range b.reads {
 		if read > 0 {
-			if err := locks.Sleep(ctx, p.pause(read)); err != nil {
+			if err := locks.Sleep(ctx, b.pause(read)); err != nil {
 				return nil, began, err
 			}
 		}
