@@ -55,7 +55,7 @@ func (s *Store) unlockKnown(ctx context.Context, h locks.Holder, r locks.UnlockR
 	case err != nil || result == tally.Undecided:
 		s.grants.restore(h, g, holds)
 		return 0, s.unlockError(h, result, votes, err)
-	case r.Once && doneBefore(votes, &r):
+	case r.Once && doneBefore(votes, &r) && (r.Fence != 0 || result == tally.Applied && !s.mayHaveAnother(votes)):
 		s.grants.invalidate(h)
 		return 0, locks.ErrLost
 	case result == tally.Conflict:

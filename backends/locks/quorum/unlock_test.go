@@ -575,3 +575,51 @@ func TestUnlock_AfterAReentryOnOtherNodes(t *testing.T) {
 		})
 	}
 }
+
+// TestUnlock_OnceOfALaterGrant: an UNLOCK that is done once and names no grant gives back what the owner has now, at a proxy that
+// knows an earlier grant of the same owner, which was given back through another proxy.
+func TestUnlock_OnceOfALaterGrant(t *testing.T) {
+	t.Parallel()
+	for _, how := range []struct {
+		name    string
+		shared  bool
+		permits int
+	}{{name: "alone"}, {"reads", true, 0}, {"has a permit", false, 2}} {
+		t.Run(how.name, func(t *testing.T) {
+			t.Parallel()
+			p, c, _ := proxies(t, 2)
+			take := func(p *proxy) {
+				mustLock(t, p, locks.LockRequest{Key: jobKey, Owner: "alice", TTL: time.Minute, Shared: how.shared, Permits: how.permits})
+				for i := range c {
+					delivered(t, i, p)
+				}
+			}
+			once := locks.UnlockRequest{Key: jobKey, Owner: "alice", All: true, Once: true, Shared: how.shared || how.permits > 0}
+			give := func(p *proxy) error {
+				_, err := p.Unlock(t.Context(), once)
+				for i := range c {
+					delivered(t, i, p)
+				}
+				return err
+			}
+			take(p[0])
+			if err := give(p[1]); err != nil {
+				t.Error(err)
+			}
+			take(p[1])
+			if err := give(p[0]); err != nil {
+				t.Errorf("the later grant: %v", err)
+			}
+			nothingLeft(t, p[0], c)
+			take(p[0])
+			if err := give(p[1]); err != nil {
+				t.Error(err)
+			}
+			for _, p := range p { // the first of them has the grant in its cache
+				if err := give(p); !errors.Is(err, locks.ErrLost) {
+					t.Errorf("given back before: %v", err)
+				}
+			}
+		})
+	}
+}
