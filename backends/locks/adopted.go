@@ -11,6 +11,7 @@ const (
 	hashPrefix   = AdoptedPrefix + "h"
 	sortedPrefix = AdoptedPrefix + "z"
 	threadPrefix = AdoptedPrefix + "t"
+	permitPrefix = AdoptedPrefix + "p"
 	randomLength = 16 // of the random text that makes the owner of a string, or of a sorted set, unique
 )
 
@@ -23,6 +24,7 @@ const (
 	AdoptedHash   AdoptedKind = "hash"       // with a field for its owner, which may re-enter
 	AdoptedSorted AdoptedKind = "sorted set" // with a token, which need not be unique
 	AdoptedThread AdoptedKind = "read/write" // a hash with fields for those who read it, or for the one who writes
+	AdoptedPermit AdoptedKind = "semaphore"  // a sorted set with a member for each owner of a permit
 )
 
 // NewAdoptedString makes the owner of a new grant to a client that stores value. No other grant has it.
@@ -42,6 +44,9 @@ func NewAdoptedHash(field string) (owner string) { return hashPrefix + field }
 // same each time.
 func NewAdoptedThread(thread string) (owner string) { return threadPrefix + thread }
 
+// NewAdoptedPermit makes the owner of a permit that a member of a sorted set stands for. It is the same each time.
+func NewAdoptedPermit(member string) (owner string) { return permitPrefix + member }
+
 // ShownOwner is an owner as people are shown it: for an adopted lock the client's value, field or token, for a lock of
 // LOCK the owner itself, with an empty kind.
 func ShownOwner(owner string) (shown string, kind AdoptedKind) {
@@ -56,6 +61,9 @@ func ShownOwner(owner string) (shown string, kind AdoptedKind) {
 	}
 	if thread, isThread := strings.CutPrefix(owner, threadPrefix); isThread {
 		return thread, AdoptedThread
+	}
+	if member, isPermit := strings.CutPrefix(owner, permitPrefix); isPermit {
+		return member, AdoptedPermit
 	}
 	return owner, ""
 }

@@ -16,6 +16,7 @@ type flight struct {
 	began   time.Time
 	done    chan struct{}
 	granted bool
+	limit   int   // of the permits of which one was asked for; 0: it was another question
 	after   guess // the state of the key afterwards: the leader's grant, or the holder's
 	err     error
 
@@ -99,7 +100,7 @@ func (f *flights) do(ctx context.Context, key locks.Key, on *basis, ask func(*fl
 	other := f.answered(key, &basis{burst: Burst{began: fl.latest}})
 	f.mu.Unlock()
 	if other != nil {
-		fl.began, fl.after, fl.err = other.began, other.after, other.err
+		fl.began, fl.after, fl.err, fl.limit = other.began, other.after, other.err, other.limit
 	} else {
 		ask(fl)
 	}

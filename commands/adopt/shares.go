@@ -11,26 +11,26 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/readers"
 )
 
-// shared reports whether the lock is a read/write lock, or is read by those who took it with LOCK.
+// shared reports whether the lock is a read/write lock, or others read it or have permits.
 func (g *guess) shared() bool {
 	_, kind := locks.ShownOwner(g.owner)
 	return g.hasReaders || kind == locks.AdoptedThread
 }
 
-// decideShares decides a call on a read/write lock. The error is readers.ErrOther if the lock is another one now.
+// decideShares decides a call on a lock that several may have. The error is readers.ErrOther if the lock is another one now.
 func (a *Adoption) decideShares(ctx context.Context, conn Connection, c *Call, key locks.Key) (Result, error) {
 	if c.pattern.Mode == pattern.Both {
-		return Result{}, c.refused(NotForLocks, "read/write locks are not adopted in mode=both")
+		return Result{}, c.refused(NotForLocks, "locks that several may have are not adopted in mode=both")
 	}
 	if a.opt.Inspector == nil {
-		return Result{}, c.refused(NotForLocks, "read/write locks need the lock nodes' list of readers")
+		return Result{}, c.refused(NotForLocks, "locks that several may have need the lock nodes' list of readers")
 	}
 	on := conn.Burst().basis()
-	q := readers.Question{Call: c.Call, Key: key, MaxTTL: a.opt.MaxTTL,
-		Lock: func(ctx context.Context, owner string, shared bool, ttl time.Duration) (locks.Decision, time.Duration, error) {
-			request := locks.LockRequest{Key: key, Owner: owner, Shared: shared, TTL: ttl, Info: c.made().info(), Client: addressOf(conn), Barge: true}
+	q := readers.Question{Call: c.Call, Class: c.class, Key: key, MaxTTL: a.opt.MaxTTL,
+		Lock: func(ctx context.Context, r locks.LockRequest) (locks.Decision, time.Duration, error) {
+			r.Key, r.Info, r.Client, r.Barge = key, c.made().info(), addressOf(conn), true
 			defer func() { on.burst = newBurst() }() // a later try must not get again the answer on which this one failed
-			return a.askForShare(ctx, conn, on, c.pattern, request)
+			return a.askForShare(ctx, conn, on, c.pattern, r)
 		},
 		Lease: func(ttl time.Duration) (time.Duration, error) {
 			lease, _, err := a.lease(c, idiom.ReadWrite, ttl)
@@ -56,15 +56,18 @@ func (a *Adoption) decideShares(ctx context.Context, conn Connection, c *Call, k
 	a.guesses.Remove(key)
 	if answer.Op.Do == idiom.Release {
 		a.flights.hurry(key)
-		a.flights.hurry(readersOf(key))
+		a.flights.hurry(flightsOf(key, readersFlights))
+		a.flights.hurry(flightsOf(key, permitsFlights))
 	}
 	a.signal(ctx, conn, c.signalsOf(&answer.Outcome))
 	return Result{Reply: answer.Reply, Taken: answer.Taken, did: answer.Op.Do, op: answer.Op, sentUpstream: len(answer.Signals) > 0}, nil
 }
 
-// readersOf is the key of the flights of those who want to read a lock.
-func readersOf(key locks.Key) locks.Key {
-	key.Reader = "\x00any"
+// Those who want to read a lock, and those who want a permit, share flights with their like.
+const readersFlights, permitsFlights = "\x00any", "\x00permit"
+
+func flightsOf(key locks.Key, of string) locks.Key {
+	key.Reader = of
 	return key
 }
 
@@ -78,14 +81,16 @@ func (a *Adoption) askForShare(ctx context.Context, conn Connection, on *basis, 
 	}
 	key := r.Key
 	if r.Shared {
-		key = readersOf(key)
+		key = flightsOf(key, readersFlights)
+	} else if r.Permits > 0 {
+		key = flightsOf(key, permitsFlights)
 	}
 	fl, leads, err := a.flights.do(ctx, key, on, func(fl *flight) {
 		var at guess
 		at, fl.err = self()
-		fl.granted = d.Granted
+		fl.granted, fl.limit = d.Granted, r.Permits
 		if fl.after = at; at.owner == "" {
-			fl.after = guess{owner: d.Holder, hasReaders: d.Why == locks.Readers || d.Why == locks.Upgrade, until: time.Now().Add(d.Remaining)}
+			fl.after = guess{owner: d.Holder, hasReaders: d.Why == locks.Readers || d.Why == locks.Upgrade || d.Why == locks.Permits, until: time.Now().Add(d.Remaining)}
 		}
 	})
 	switch {
@@ -93,7 +98,7 @@ func (a *Adoption) askForShare(ctx context.Context, conn Connection, on *basis, 
 		return d, held, err
 	case leads, fl.sharedErr() != nil:
 		return d, held, fl.err
-	case fl.err != nil, fl.granted, fl.after.owner == r.Owner:
+	case fl.err != nil, fl.granted, fl.after.owner == r.Owner, fl.limit < r.Permits:
 		_, err = self()
 		return d, held, err
 	}

@@ -2,10 +2,11 @@ package mutants
 
 // The tests that notice some of them.
 var (
-	adoptTests  = Units{"commands/adopt", "^TestTransaction|^TestReplace|^TestHash|^TestFence|^TestClassify|^TestDeadlines|^TestOpen|^TestDecide|^TestFlights"}
-	readTests   = Units{"backends/locks/quorum", "^TestRead"}
-	scriptTests = Units{"commands/adopt/idiom", "^TestAccept"}
-	sharesTests = Units{"commands/adopt", "^TestShares"}
+	adoptTests     = Units{"commands/adopt", "^TestTransaction|^TestReplace|^TestHash|^TestFence|^TestClassify|^TestDeadlines|^TestOpen|^TestDecide|^TestFlights"}
+	readTests      = Units{"backends/locks/quorum", "^TestRead"}
+	scriptTests    = Units{"commands/adopt/idiom", "^TestAccept"}
+	sharesTests    = Units{"commands/adopt", "^TestShares"}
+	semaphoreTests = Units{"commands/adopt", "^TestPermits"}
 )
 
 // adopted are the mutants of adopted locks.
@@ -231,6 +232,55 @@ var adopted = []Mutant{
 		Rare:   true,
 		Units:  scriptTests,
 		Edits:  []Edit{{"commands/adopt/idiom/readers.go", "case op.Shared && !r.gone(w, field, now+1):", "case op.Shared && w.readOnly:"}},
+	},
+	{
+		Name:   "adopted-permit-too-many",
+		Breaks: "a semaphore has as many permits as its script compares with, and not one more",
+		Rare:   true,
+		Units:  semaphoreTests,
+		Edits:  []Edit{{"commands/adopt/idiom/permits.go", "return op.Value, limit, refused", "return op.Value, limit + min(limit, 1), refused"}},
+	},
+	{
+		Name:   "adopted-permit-twice",
+		Breaks: "who takes a permit that it has gets what its script would do then, and no second one to outlive the release of the first",
+		Rare:   true,
+		Units:  semaphoreTests,
+		Edits:  []Edit{{"commands/adopt/readers/permits.go", "NoReenter: true, TTL: ttl", "TTL: ttl"}},
+	},
+	{
+		Name:   "adopted-permit-refused-with-anothers-limit",
+		Breaks: "a refusal is no answer to who asks with a larger limit",
+		Rare:   true,
+		Units:  semaphoreTests,
+		Edits:  []Edit{{"commands/adopt/shares.go", ", fl.limit < r.Permits:", ":"}},
+	},
+	{
+		Name:   "adopted-permit-refused-with-another",
+		Breaks: "who shares the refusal of another may have a permit itself: it would be told that it has none",
+		Rare:   true,
+		Units:  semaphoreTests,
+		Edits:  []Edit{{"commands/adopt/readers/permits.go", "c.Call.Run(permits(member, limit-1), time.Now())", "c.Call.Run(permits(\"\", limit), time.Now())"}},
+	},
+	{
+		Name:   "adopted-permit-of-a-read-lock",
+		Breaks: "a member whose score is the end of the key reads: others may as well, as many as there are",
+		Rare:   true,
+		Units:  scriptTests,
+		Edits:  []Edit{{"commands/adopt/idiom/permits.go", "case len(added) == 1 && int64(added[0].score)-", "case len(added) == 1 && w.readOnly && int64(added[0].score)-"}},
+	},
+	{
+		Name:   "adopted-permit-by-its-time",
+		Breaks: "when others got their permits is not known: a script that goes by it would be told anything",
+		Rare:   true,
+		Units:  Units{"commands/adopt/idiom", "^TestAccept|^TestPermits|^TestScripts"},
+		Edits:  []Edit{{"commands/adopt/idiom/permits.go", "case w.scoreRead:", "case w.scoreRead && w.readOnly:"}},
+	},
+	{
+		Name:   "once-by-an-earlier-grant",
+		Breaks: "an UNLOCK that names no grant is about the one that the owner has, not about an earlier one that this proxy remembers",
+		Rare:   true,
+		Units:  Units{"backends/locks/quorum", "^TestUnlock_OnceOf"},
+		Edits:  []Edit{{"backends/locks/quorum/unlock.go", "case r.Once && doneBefore(votes, &r) && (r.Fence != 0 || result == tally.Applied && !s.mayHaveAnother(votes)):", "case r.Once && doneBefore(votes, &r):"}},
 	},
 	{
 		Name:   "adopted-extends-nobody",

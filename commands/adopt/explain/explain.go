@@ -104,7 +104,7 @@ func (set *Setting) whyNot(call *idiom.Call, e *Explanation) string {
 		return ""
 	}
 	if e.Class.Shares() {
-		return "read/write locks are not adopted in mode=both"
+		return "locks that several may have are not adopted in mode=both"
 	}
 	if _, refused := call.Replies(time.Now()); refused != nil {
 		return refused.Why + ", which mode=both must know"

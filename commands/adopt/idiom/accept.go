@@ -25,6 +25,9 @@ const (
 	ReaderExtend     Class = "READ-EXTEND"
 	WriterAcquire    Class = "WRITE-ACQ"
 	WriterRelease    Class = "WRITE-RELEASE"
+	PermitAcquire    Class = "PERMIT-ACQ"
+	PermitRelease    Class = "PERMIT-RELEASE"
+	PermitExtend     Class = "PERMIT-EXTEND"
 	ForceRelease     Class = "FORCE-RELEASE"
 	ForceExtend      Class = "FORCE-EXTEND"
 	Overwrite        Class = "OVERWRITE"
@@ -34,7 +37,7 @@ const (
 // Acquires reports whether calls of the class are to take the lock.
 func (c Class) Acquires() bool {
 	switch c {
-	case Acquire, AcquireOrExtend, AcquireFixTTL, ReentrantAcquire, ReaderAcquire, WriterAcquire, Overwrite:
+	case Acquire, AcquireOrExtend, AcquireFixTTL, ReentrantAcquire, ReaderAcquire, WriterAcquire, PermitAcquire, Overwrite:
 		return true
 	}
 	return false
@@ -109,14 +112,14 @@ const sampleOther = "\x00another owner"
 func (c *Call) Accept(now time.Time) (Rows, Class) {
 	rows, tokens := c.rows(String, "", now, nil), append(c.tokens(now), "no argument")
 	switch op := rows[0].Outcome.Op; {
-	case op.Kind == Sorted, op.Kind == ReadWrite:
+	case op.Kind == Sorted, op.Kind == ReadWrite, op.Kind == Permits:
 		return c.accept(op.Kind, tokens, now)
 	case op.Do == Enter:
 		return c.accept(Hash, tokens, now)
 	case rows.allWrongType():
 		rows, class := c.accept(Hash, tokens, now)
 		if rows.allWrongType() {
-			return c.accept(Sorted, tokens, now)
+			return c.acceptSorted(tokens, now)
 		}
 		if class == ReadOnly {
 			if shares, its := c.accept(ReadWrite, tokens, now); shares.change() || its == Unclear && c.asksForMode(now) {
@@ -138,6 +141,17 @@ func (c *Call) Accept(now time.Time) (Rows, Class) {
 	return rows, class
 }
 
+// acceptSorted is accept for a lock in a sorted set, or else for a semaphore.
+func (c *Call) acceptSorted(tokens []string, now time.Time) (Rows, Class) {
+	rows, class := c.accept(Sorted, tokens, now)
+	if class == Unclear {
+		if permits, its := c.accept(Permits, tokens, now); its != Unclear && its != ReadOnly {
+			return permits, its
+		}
+	}
+	return rows, class
+}
+
 // change reports whether something is done in one of the states.
 func (rows Rows) change() bool {
 	return slices.ContainsFunc(rows, func(r Row) bool { return r.Outcome.Op.Do != Nothing })
@@ -145,8 +159,11 @@ func (rows Rows) change() bool {
 
 // accept tries each of tokens as the lock's own value, and takes the first that makes a difference.
 func (c *Call) accept(kind Kind, tokens []string, now time.Time) (Rows, Class) {
-	if kind == ReadWrite {
+	switch kind {
+	case ReadWrite:
 		return c.acceptShares(tokens, now)
+	case Permits:
+		return c.acceptPermits(tokens, now)
 	}
 	var first, best Rows
 	for i, mine := range tokens {
@@ -171,8 +188,12 @@ func (c *Call) accept(kind Kind, tokens []string, now time.Time) (Rows, Class) {
 
 // rows runs a call over all states of a kind. Those that are not "mine" are taken from before, if it is not nil.
 func (c *Call) rows(kind Kind, mine string, now time.Time, before Rows) (rows Rows) {
-	if kind == ReadWrite {
-		for _, s := range shareStates(mine) {
+	if kind == ReadWrite || kind == Permits {
+		states := shareStates(mine)
+		if kind == Permits {
+			states = permitStates(mine)
+		}
+		for _, s := range states {
 			rows = append(rows, c.row(s.name, s.State, now))
 		}
 		return rows

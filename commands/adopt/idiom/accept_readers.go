@@ -55,14 +55,17 @@ func (c *Call) acceptShares(tokens []string, now time.Time) (best Rows, class Cl
 	return best, class
 }
 
-// Shares reports whether calls of the class are for a read/write lock.
+// Shares reports whether calls of the class are for a lock that several may have: a read/write lock, or a semaphore.
 func (c Class) Shares() bool {
 	switch c {
-	case ReaderAcquire, ReaderRelease, ReaderExtend, WriterAcquire, WriterRelease:
+	case ReaderAcquire, ReaderRelease, ReaderExtend, WriterAcquire, WriterRelease, PermitAcquire, PermitRelease, PermitExtend:
 		return true
 	}
 	return false
 }
+
+// Permits reports whether calls of the class are for a semaphore.
+func (c Class) Permits() bool { return c == PermitAcquire || c == PermitRelease || c == PermitExtend }
 
 // shareClasses are what calls do in each of shareStates.
 var shareClasses = map[string]Class{

@@ -221,6 +221,8 @@ func PlainClass(args []string) Class {
 			return Overwrite
 		}
 		return Acquire
+	case "ZREM":
+		return PermitRelease
 	case "HSET", "HSETNX", "HINCRBY":
 		return ReentrantAcquire
 	}

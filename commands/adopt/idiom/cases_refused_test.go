@@ -41,7 +41,28 @@ var refusedCases = []scriptCase{
 		nowIs + `if redis.call('zcard', KEYS[1]) == 0 then redis.call('zadd', KEYS[1], now + ARGV[2], ARGV[1]) redis.call('pexpireat', KEYS[1], now + ARGV[2]) return 1 end return 0`,
 		nowIs + `redis.call('zadd', KEYS[1], now + ARGV[2], ARGV[1], now + ARGV[2], '__write__') redis.call('pexpireat', KEYS[1], now + ARGV[2]) return 1`,
 		`if redis.call('zscore', KEYS[1], ARGV[1]) then return redis.call('zrem', KEYS[1], '__write__') end return 0`,
-		`return redis.call('zrem', KEYS[1], ARGV[1])`,
+	}},
+	{name: "several permits", keys: lockKey, args: []string{"3", "me", "5000", nowMS}, texts: []string{
+		`if redis.call('zcard', KEYS[1]) + 2 <= tonumber(ARGV[1]) then
+		   redis.call('zadd', KEYS[1], ARGV[4], ARGV[2] .. '_0', ARGV[4], ARGV[2] .. '_1') redis.call('pexpire', KEYS[1], ARGV[3]) return 1
+		 end return 0`,
+	}},
+	{name: "permits without a limit", keys: lockKey, args: []string{"3", "me", "5000", nowMS}, texts: []string{
+		`redis.call('zadd', KEYS[1], ARGV[4], ARGV[2]) redis.call('pexpire', KEYS[1], ARGV[3]) return redis.call('zcard', KEYS[1])`,
+	}},
+	{name: "permits without an end", keys: lockKey, args: []string{"3", "me", "5000", nowMS}, texts: []string{
+		`if redis.call('zcard', KEYS[1]) < tonumber(ARGV[1]) then redis.call('zadd', KEYS[1], ARGV[4], ARGV[2]) return 1 end return 0`,
+	}},
+	{name: "permits in the order of their times", keys: lockKey, args: []string{"3", "me", "5000", nowMS}, texts: []string{
+		`redis.call('zadd', KEYS[1], ARGV[4], ARGV[2]) redis.call('pexpire', KEYS[1], ARGV[3])
+		 if redis.call('zrank', KEYS[1], ARGV[2]) < tonumber(ARGV[1]) then return 1 end redis.call('zrem', KEYS[1], ARGV[2]) return 0`,
+		`local first = redis.call('zrange', KEYS[1], 0, 0, 'withscores')
+		 if not first[1] or tonumber(first[2]) < tonumber(ARGV[4]) then redis.call('zadd', KEYS[1], ARGV[4], ARGV[2]) redis.call('pexpire', KEYS[1], ARGV[3]) return 1 end return 0`,
+		`if redis.call('zcount', KEYS[1], ARGV[4] - ARGV[3], '+inf') < tonumber(ARGV[1]) then redis.call('zadd', KEYS[1], ARGV[4], ARGV[2]) redis.call('pexpire', KEYS[1], ARGV[3]) return 1 end return 0`,
+		`if tonumber(redis.call('zscore', KEYS[1], ARGV[2]) or 0) > ARGV[4] - ARGV[3] then return redis.call('zrem', KEYS[1], ARGV[2]) end return 0`,
+	}},
+	{name: "somebody's permit", keys: lockKey, args: []string{"3", "me", "5000", nowMS}, texts: []string{
+		`local all = redis.call('zrange', KEYS[1], 0, 0) if all[1] then return redis.call('zrem', KEYS[1], all[1]) end return 0`,
 	}},
 	{name: "a sorted set whose end is not its scores'", keys: lockKey, args: withTTL, texts: []string{
 		nowIs + `if redis.call('zcard', KEYS[1]) > 0 then return 0 end return redis.call('zadd', KEYS[1], now + ARGV[2], ARGV[1], now + ARGV[2], '__write__')`,

@@ -31,11 +31,12 @@ const (
 	Hash
 	Sorted    // a sorted set: see sorted.go
 	ReadWrite // a read/write lock in a hash: see readers.go
+	Permits   // a semaphore in a sorted set: see permits.go
 	Native    // a lock that was taken with LOCK
 )
 
 func (k Kind) String() string {
-	return [...]string{"absent", "string", "hash", "sorted set", "read/write", "native"}[k]
+	return [...]string{"absent", "string", "hash", "sorted set", "read/write", "permits", "native"}[k]
 }
 
 // Forever is the rest of a lease without an end.
@@ -44,13 +45,15 @@ const Forever = time.Duration(math.MaxInt64)
 // A State is what a key is while it is decided on. The zero State is a key that is not there.
 type State struct {
 	Kind  Kind
-	Value string        // of a String or a Native; the field of a Hash; the token of a Sorted; the thread that writes of a ReadWrite
+	Value string        // of a String or a Native; the field of a Hash; the token of a Sorted; the thread that writes of a ReadWrite; an owner of one of the Permits, or empty
 	Count int           // of a Hash; of the writer of a ReadWrite, 0 if nobody writes
 	Left  time.Duration // until it ends, in whole milliseconds, or Forever
 
 	Reader string // of a ReadWrite: a thread that reads
 	Reads  int    // its holds; 0: there is none
 	Others bool   // and there are others
+
+	Owners int // of Permits: how many others have one
 }
 
 // A Do is what is done to a lock.
@@ -76,7 +79,7 @@ type Op struct {
 	Do    Do
 	Value string        // Take, Replace: the value, or token; Enter: the field; Nothing, with a Latch: that of which it would give a hold back
 	TTL   time.Duration // Take, Enter, Renew, Replace: until the end, or Forever; Leave: 0 leaves it as it is
-	Kind  Kind          // Take: Sorted for a lock in a sorted set; otherwise it is a String. ReadWrite: see Shared
+	Kind  Kind          // Take: Sorted for a lock in a sorted set; otherwise it is a String. ReadWrite: see Shared. Permits: it is about one, that of Value; a Release without a Value is of all
 	Latch string        // Leave, Release, Nothing: the id of this release, which is done once however often it is sent; empty: it has none
 
 	// Of a ReadWrite: it is about the lock by which the thread Value reads; else about the one by which it writes. A Release

@@ -32,7 +32,7 @@ func each(t *testing.T, cases []scriptCase, do func(t *testing.T, c scriptCase, 
 }
 
 // scriptCases are all that are to be adopted.
-var scriptCases = slices.Concat(takeCases, releaseCases, extendCases, hashCases, sortedCases)
+var scriptCases = slices.Concat(takeCases, releaseCases, extendCases, hashCases, sortedCases, permitCases)
 
 func TestAccept(t *testing.T) {
 	each(t, scriptCases, func(t *testing.T, c scriptCase, text string) {
@@ -106,6 +106,11 @@ var states = []State{
 	{Kind: Hash, Value: "other", Count: 1, Left: Forever},
 	{Kind: Sorted, Value: "me", Left: 7 * time.Second},
 	{Kind: Sorted, Value: "other", Left: 7 * time.Second},
+	{Kind: Permits, Value: "me", Left: 7 * time.Second},
+	{Kind: Permits, Value: "me", Owners: 1, Left: 7 * time.Second},
+	{Kind: Permits, Value: "me", Owners: 2, Left: 7 * time.Second},
+	{Kind: Permits, Owners: 1, Left: 7 * time.Second},
+	{Kind: Permits, Owners: 3, Left: 7 * time.Second},
 }
 
 // put lets lock:a on a server be in this state.
@@ -117,8 +122,11 @@ func (s State) put(t *testing.T, c *redistest.Conn) {
 		c.Do(t, "SET", "lock:a", s.Value)
 	case Hash:
 		c.Do(t, "HSET", "lock:a", s.Value, strconv.Itoa(s.Count))
-	case Sorted:
+	case Sorted, Permits:
 		for _, m := range membersOf(s, time.Now()) {
+			if s.Kind == Permits { // which no script takes for over
+				m.score = float64(time.Now().Add(time.Hour).UnixMilli())
+			}
 			c.Do(t, "ZADD", "lock:a", strconv.FormatFloat(m.score, 'f', -1, 64), m.name)
 		}
 	default:
@@ -146,7 +154,14 @@ func look(t *testing.T, c *redistest.Conn) (s State) {
 		for _, m := range setOn(t, c) {
 			names = append(names, m.name)
 		}
-		s.Value = strings.Join(slices.DeleteFunc(names, func(name string) bool { return name == writer }), " and ")
+		if slices.Contains(names, writer) {
+			s.Value = strings.Join(slices.DeleteFunc(names, func(name string) bool { return name == writer }), " and ")
+			break
+		}
+		s.Kind, s.Owners = Permits, len(names)
+		if slices.Contains(names, "me") {
+			s.Value, s.Owners = "me", len(names)-1
+		}
 	default:
 		return s
 	}
@@ -190,6 +205,9 @@ func after(s State, op Op) State {
 		if op.Kind == Sorted {
 			return State{Kind: Sorted, Value: op.Value, Left: op.TTL}
 		}
+		if op.Kind == Permits {
+			return State{Kind: Permits, Value: op.Value, Owners: s.Owners, Left: op.TTL}
+		}
 		return State{Kind: String, Value: op.Value, Left: op.TTL}
 	case Enter:
 		return State{Kind: Hash, Value: op.Value, Count: s.Count + 1, Left: op.TTL}
@@ -200,6 +218,10 @@ func after(s State, op Op) State {
 			s.Left = op.TTL
 		}
 	case Release:
+		if op.Kind == Permits && op.Value != "" && op.Value == s.Value && s.Owners > 0 {
+			s.Value = ""
+			return s
+		}
 		return State{}
 	}
 	return s
@@ -298,7 +320,7 @@ var plainCommands = []string{
 	"SET K me NX NX NX NX NX NX NX NX NX", "HSET K me 1 you 1", "HSET K me", "HDEL K me you", "HDEL K", "GETEX K", "GETEX K PX 5000", "GETEX K EX x", "GETEX K EX 0", "GETEX K EXAT 0", "GETEX K EX", "GETEX K PERSIST EX 5", "EXPIRE K 5 XX GT", "EXPIRE K",
 	"SET K me IFEQ me PX 5000", "SET K you2 IFEQ me PX 5000", "SET K me ifeq other GET", "SET K me EX 5 GET IFEQ me", "SET K me IFEQ", "SET K me IFEQ me EX 0", "SET K me2 IFEQ other KEEPTTL", "SET K me IFEQ me IFEQ me", "SET K me IFEQ me IFNE me",
 	"SET K me NX IFEQ me", "SET K me IFEQ me XX", "SET K me IFNE me", "SET K me IFDEQ me", "DELEX K IFEQ me", "DELEX K IFEQ", "DELEX K", "DELEX", "DELEX K ifeq other", "DELEX K WHAT me", "DELEX K IFNE me", "DELEX K IFEQ me me",
-	"ZSCORE K me", "ZSCORE K __write__", "ZSCORE K", "ZCARD K", "ZCOUNT K -inf +inf", "ZCOUNT K (5 inf", "ZCOUNT K -inf 5", "ZCOUNT K x 1", "ZCOUNT K 99999999999999 inf", "ZCOUNT K 1 (",
+	"ZREM K me", "ZREM K you2", "ZREM K", "ZREM K me you2", "ZSCORE K me", "ZSCORE K __write__", "ZSCORE K", "ZCARD K", "ZCOUNT K -inf +inf", "ZCOUNT K (5 inf", "ZCOUNT K -inf 5", "ZCOUNT K x 1", "ZCOUNT K 99999999999999 inf", "ZCOUNT K 1 (",
 	"ZRANGE K 0 -1", "ZRANGE K 0 -1 WITHSCORES", "ZREVRANGE K 0 0 withscores", "ZRANGE K 1 0", "ZRANGE K -9 9", "ZRANGE K x 1", "ZREVRANGE K -1 -1", "ZRANGE K 0 -1 REV", "ZREVRANGE K 5 9 WITHSCORES",
 	"DELIFEQ K me", "DELIFEQ K", "DELIFEQ K other",
 }

@@ -32,7 +32,7 @@ func (r Rule) AllowsCall(c *Call, class Class, now time.Time) *Refusal {
 	if refused := r.Allows(class); refused != nil || class == ReadOnly || r.As > Strict {
 		return refused
 	}
-	for _, s := range []State{{Kind: String}, {Kind: Hash, Count: 1}, {Kind: Sorted}, {Kind: ReadWrite, Count: 1}} {
+	for _, s := range []State{{Kind: String}, {Kind: Hash, Count: 1}, {Kind: Sorted}, {Kind: ReadWrite, Count: 1}, {Kind: Permits}} {
 		s.Value = sampleOther
 		for _, s.Left = range []time.Duration{sampleLeft, Forever} {
 			if out, err := c.Run(s, now); err == nil && slices.Contains([]Do{Renew, Leave, Release}, out.Op.Do) {

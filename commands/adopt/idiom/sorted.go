@@ -25,9 +25,13 @@ type member struct {
 	before bool // the run has not changed it
 }
 
-// membersOf are the members of a Sorted, in the order of the set.
+// membersOf are the members of a Sorted, in the order of the set, or of Permits.
 func membersOf(s State, now time.Time) []member {
-	if s.Kind != Sorted {
+	switch s.Kind {
+	case Permits:
+		return permitsOf(s)
+	case Sorted:
+	default:
 		return nil
 	}
 	end := float64(now.UnixMilli() + s.Left.Milliseconds())
@@ -48,7 +52,7 @@ func Holder(members []string) string {
 }
 
 // inScriptsOnly are commands that by themselves neither make a lock of a sorted set nor end one.
-var inScriptsOnly = map[string]bool{"ZADD": true, "ZREM": true, "ZREMRANGEBYSCORE": true}
+var inScriptsOnly = map[string]bool{"ZADD": true, "ZREMRANGEBYSCORE": true}
 
 const (
 	notFloat  = lua.Error("ERR value is not a valid float")
@@ -58,15 +62,16 @@ const (
 // Why sorted sets are refused.
 var (
 	errReadLock = refusef("a read lock in a sorted set: read locks are not adopted")
+	errScore    = refusef("a sorted set with a score that is no time to come, in milliseconds since 1970; a client's clock may be wrong")
 	errOtherEnd = refusef("a sorted set whose scores and end are not one time")
 )
 
 // notSorted reports whether a command of sorted sets fails because the key holds something else.
-func (w *world) notSorted() bool { return w.is.Kind != Absent && w.is.Kind != Sorted }
+func (w *world) notSorted() bool { return w.is.Kind != Absent && !w.is.Kind.sorted() }
 
 // zset returns the members that are there.
 func (w *world) zset() []member {
-	if w.is.Kind != Sorted {
+	if !w.is.Kind.sorted() {
 		return nil
 	}
 	return w.members
@@ -110,7 +115,7 @@ func (w *world) opSorted() (Op, error) {
 	return Op{Do: Renew, TTL: is.Left}, nil
 }
 
-// zadd is ZADD. The scores of a lock are times to come.
+// zadd is ZADD. The scores of a lock are times to come, those of a semaphore may be past.
 func (w *world) zadd(_ string, args []string) (lua.Reply, error) {
 	if slices.Contains([]string{"NX", "XX", "GT", "LT", "CH", "INCR"}, strings.ToUpper(args[0])) {
 		return nil, refusef("ZADD with options")
@@ -133,11 +138,12 @@ func (w *world) zadd(_ string, args []string) (lua.Reply, error) {
 	for i, f := range scores {
 		name := args[2*i+1]
 		switch {
-		case f <= float64(w.now.UnixMilli()) || f > 1e15:
-			return nil, refusef("a sorted set with a score that is no time to come, in milliseconds since 1970; a client's clock may be wrong")
+		case f <= 0 || f > 1e15:
+			return nil, errScore
 		case len(name) > maxValue:
 			return nil, refusef("a member of %d bytes, more than %d", len(name), maxValue)
 		}
+		w.past = w.past || f <= float64(w.now.UnixMilli())
 		at := slices.IndexFunc(all, func(m member) bool { return m.name == name })
 		if at < 0 {
 			at, added = len(all), added+1
@@ -179,7 +185,7 @@ func (w *world) zremRange(_ string, args []string) (lua.Reply, error) {
 		return wrongType, nil
 	}
 	ended := math.IsInf(r.min, -1) && !math.IsInf(r.max, 1)
-	return w.removeMembers(func(m member) bool { return w.within(r, m) && !(m.before && ended) }), nil
+	return w.removeMembers(func(m member) bool { return !(m.before && ended) && w.within(r, m) }), nil
 }
 
 func (w *world) zscore(_ string, args []string) (lua.Reply, error) {
@@ -190,15 +196,21 @@ func (w *world) zscore(_ string, args []string) (lua.Reply, error) {
 		switch {
 		case m.name != args[0]:
 		case !w.inScript:
-			w.timeRead = true
+			w.lookAtScore(m)
 			return score(m.score), nil
 		case m.before:
-			return lua.Seen{Text: w.scoreText(m.score), Look: func() { w.timeRead = true }}, nil
+			return lua.Seen{Text: w.scoreText(m.score), Look: func() { w.lookAtScore(m) }}, nil
 		default:
 			return w.scoreText(m.score), nil
 		}
 	}
 	return nil, nil
+}
+
+// lookAtScore notes that the run depends on the score of a member.
+func (w *world) lookAtScore(m member) {
+	w.timeRead = w.timeRead || m.before
+	w.scoreRead = w.scoreRead || m.before && w.is.Kind == Permits
 }
 
 func (w *world) zcard(string, []string) (lua.Reply, error) {
@@ -257,11 +269,15 @@ func (w *world) zrange(name string, args []string) (lua.Reply, error) {
 	} else {
 		all = all[from : to+1]
 	}
+	for _, m := range w.zset() {
+		if w.is.Kind == Permits { // the order is that of the scores
+			w.lookAtScore(m)
+		}
+	}
 	flat, pairs := []any{}, scored{}
 	for _, m := range all {
-		flat = append(flat, m.name)
-		if scores {
-			w.timeRead = w.timeRead || m.before
+		if flat = append(flat, m.name); scores {
+			w.lookAtScore(m)
 			flat, pairs = append(flat, w.scoreText(m.score)), append(pairs, m)
 		}
 	}
@@ -338,9 +354,12 @@ func rangeOf(args []string) (r scoreRange, fine bool, err error) {
 // within reports whether the score of a member is in the range. A member that was there ends after now, so a range up to
 // now tells nothing about what is left.
 func (w *world) within(r scoreRange, m member) bool {
+	if w.is.Kind == Permits && !(math.IsInf(r.min, -1) && math.IsInf(r.max, 1)) {
+		w.lookAtScore(m)
+	}
 	now := float64(w.now.UnixMilli())
 	if m.before && (r.min > now || r.max > now && !math.IsInf(r.max, 1)) {
-		w.timeRead = true
+		w.lookAtScore(m)
 	}
 	return (m.score > r.min || r.wholeMin && m.score == r.min) && (m.score < r.max || r.wholeMax && m.score == r.max)
 }

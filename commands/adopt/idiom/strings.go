@@ -209,7 +209,7 @@ func (w *world) get(string, []string) (lua.Reply, error) {
 	switch w.is.Kind {
 	case Absent:
 		return nil, nil
-	case Hash, Sorted, ReadWrite:
+	case Hash, Sorted, ReadWrite, Permits:
 		return wrongType, nil
 	}
 	return w.is.Value, nil
@@ -217,7 +217,7 @@ func (w *world) get(string, []string) (lua.Reply, error) {
 
 // notString reports whether a command of strings fails because the key holds something else.
 func (w *world) notString() bool {
-	return w.is.Kind == Hash || w.is.Kind == Sorted || w.is.Kind == ReadWrite
+	return w.is.Kind == Hash || w.is.Kind == ReadWrite || w.is.Kind.sorted()
 }
 
 // mget is MGET. A key that holds no string counts as absent.
@@ -277,7 +277,7 @@ func (w *world) typeOf(string, []string) (lua.Reply, error) {
 		return lua.Status("none"), nil
 	case Hash, ReadWrite:
 		return lua.Status("hash"), nil
-	case Sorted:
+	case Sorted, Permits:
 		return lua.Status("zset"), nil
 	}
 	return lua.Status("string"), nil

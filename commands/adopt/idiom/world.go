@@ -17,25 +17,27 @@ const maxValue = 1003
 
 // A world is what one run of a call sees: the state of its lock, and what it has done to it so far.
 type world struct {
-	key      string   // of the lock; empty until a command names it
-	was, is  State    // before the run, and now
-	members  []member // of is, if that is Sorted
-	now      time.Time
-	timed    bool // the run has set an end
-	timeRead bool // it has read what is left of the lease
-	endRead  bool // it has read whether there is an end
-	adopted  func(key string) bool
-	signals  [][]string
-	latch    latch
-	readOnly bool
-	inScript bool // errors about the number of arguments are worded differently
-	dialect  Dialect
-	fenceOf  FenceKey
-	database int
-	fenced   bool     // the fence was incremented
-	shares   *shares  // of a ReadWrite, or of one that the run makes
-	fields   []string // of a hash, that it has named
-	modeRead bool     // the run has looked for the mode of a ReadWrite where there is none
+	key       string   // of the lock; empty until a command names it
+	was, is   State    // before the run, and now
+	members   []member // of is, if that is Sorted or Permits
+	now       time.Time
+	timed     bool // the run has set an end
+	timeRead  bool // it has read what is left of the lease
+	scoreRead bool // it has read when somebody got a permit
+	past      bool // it has given a member a score that is no time to come
+	endRead   bool // it has read whether there is an end
+	adopted   func(key string) bool
+	signals   [][]string
+	latch     latch
+	readOnly  bool
+	inScript  bool // errors about the number of arguments are worded differently
+	dialect   Dialect
+	fenceOf   FenceKey
+	database  int
+	fenced    bool     // the fence was incremented
+	shares    *shares  // of a ReadWrite, or of one that the run makes
+	fields    []string // of a hash, that it has named
+	modeRead  bool     // the run has looked for the mode of a ReadWrite where there is none
 
 	deadlines deadlines
 }
@@ -191,6 +193,10 @@ func (w *world) op() (Op, error) {
 		return Op{}, refusef("a change of a lock that was taken with LOCK")
 	case w.shares != nil:
 		return w.opShares()
+	case was.Kind == Permits, w.isPermit():
+		return w.opPermits()
+	case w.past:
+		return Op{}, errScore
 	case is.Kind == Absent && was.Kind == Absent:
 		return Op{}, nil
 	case is.Kind == Hash && is.Count == 0:

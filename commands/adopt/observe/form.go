@@ -37,6 +37,8 @@ const (
 	formOther
 	formDeadline
 	formSorted
+	formShares
+	formPermits
 )
 
 var formNames = [...]string{
@@ -47,6 +49,7 @@ var formNames = [...]string{
 	formRead: "get", formWatch: "watch", formDel: "del", formExpire: "expire", formForceRelease: "del script",
 	formForceExtend: "expire script", formReadScript: "read script", formUnknown: "script of an unknown text", formOther: "others",
 	formDeadline: "setnx, getset of a deadline", formSorted: "sorted set",
+	formShares: "read/write lock script", formPermits: "script of a semaphore, or of a rate limit",
 }
 
 // idiomOf describes the forms of a row in words.
@@ -143,6 +146,12 @@ func formOfScript(c idiom.Class) form {
 		return formSet
 	case idiom.ReentrantAcquire, idiom.ReentrantRelease, idiom.ReentrantExtend:
 		return formHash
+	}
+	switch {
+	case c.Permits():
+		return formPermits
+	case c.Shares():
+		return formShares
 	}
 	return formOther
 }

@@ -65,8 +65,8 @@ func (t *Tap) script(where Where, db, proto int, words []string) string {
 		return ""
 	}
 	t.class = shape.class
-	if t.form = formOfScript(shape.class); t.form == formOther {
-		t.judges, t.verdict, t.more = true, shape.why, true
+	if t.form = formOfScript(shape.class); t.form == formOther || shape.class.Shares() {
+		t.judges, t.verdict, t.more = true, shape.why, t.form == formOther
 		return lock
 	}
 	p := planOf{class: shape.class, kind: shape.kind, why: shape.why}

@@ -1,17 +1,21 @@
-// Package readers decides calls on read/write locks that are kept in hashes, as those of Redisson are. A thread that writes
-// has the name for itself, a thread that reads has the lock by which it reads the name, see [locks.Key]; it is the same owner
-// for both, so that the thread that writes may read as well.
+// Package readers decides calls on locks that several may have: read/write locks in hashes, as those of Redisson are, and
+// semaphores in sorted sets, as those of redis-semaphore are.
+//
+// Of a read/write lock, a thread that writes has the name for itself, a thread that reads has the lock by which it reads the name,
+// see [locks.Key]; it is the same owner for both, so that the thread that writes may read as well. A permit of a semaphore is one of
+// [locks.LockRequest.Permits], and the member of the set its owner.
 //
 // As in package adopt a call is first run on what the lock probably is, the nodes are asked for what it would do, and then it
 // is run on what they have shown the lock to have been. If they refuse, it is run on what they say the lock is.
 //
-// What Redis has in the hash of others is not read: whether there are any is all that a script of a read/write lock makes a
-// difference of.
+// What Redis has of others is not read: whether there are any is all that a script of a read/write lock makes a difference of, and
+// how many there are is all that one of a semaphore does.
 package readers
 
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,20 +31,21 @@ type Engine interface {
 	Undo(locks.Grant)
 }
 
-// A Question is a call on a read/write lock.
+// A Question is a call on a lock that several may have.
 type Question struct {
 	Call   *idiom.Call
 	Key    locks.Key
+	Class  idiom.Class
 	MaxTTL time.Duration
-	// Lock asks for the lock. held is not 0 if somebody has it for so long at the upstream; then it is not granted.
-	Lock func(ctx context.Context, owner string, shared bool, ttl time.Duration) (d locks.Decision, held time.Duration, err error)
+	// Lock asks for the lock: Key is filled in. held is not 0 if somebody has it for so long at the upstream; then it is not granted.
+	Lock func(context.Context, locks.LockRequest) (d locks.Decision, held time.Duration, err error)
 	// Lease is for how long the lock is taken if a call asks for ttl; an error says why it is not.
 	Lease func(ttl time.Duration) (time.Duration, error)
 	// ForceReaders takes the lock from those who read it.
 	ForceReaders func(context.Context, locks.Key) error
 	// Readers are those who read the lock.
 	Readers func(context.Context, locks.Key) ([]locks.ReadBy, error)
-	// Other is the state of a lock that is no read/write lock.
+	// Other is the state of a lock that only one may have.
 	Other func(locks.Reading) idiom.State
 }
 
@@ -72,6 +77,9 @@ type call struct {
 
 // Decide decides a call. The error may be an *idiom.Refusal.
 func Decide(ctx context.Context, e Engine, q Question) (Answer, error) {
+	if q.Class.Permits() {
+		return (&call{Question: q, engine: e}).decidePermit(ctx)
+	}
 	thread, refused := q.Call.Thread(time.Now())
 	if refused != nil {
 		return Answer{}, refused
@@ -85,7 +93,7 @@ func Decide(ctx context.Context, e Engine, q Question) (Answer, error) {
 			return Answer{}, err
 		case err == nil && out.Op.Do == idiom.Nothing && sure:
 			return c.repeated(ctx, out)
-		case err == nil && out.Op.Do != idiom.Nothing && out.Op.Kind == idiom.ReadWrite:
+		case err == nil && out.Op.Do != idiom.Nothing && (out.Op.Kind == idiom.ReadWrite || out.Op.Kind == idiom.Permits):
 			answer, found, err := c.do(ctx, out.Op, state)
 			switch {
 			case err != nil:
@@ -138,6 +146,11 @@ func (c *call) state(ctx context.Context) (idiom.State, error) {
 	s := idiom.State{Kind: idiom.ReadWrite, Left: max(time.Millisecond, max(r.Remaining, r.Reads).Truncate(time.Millisecond))}
 	if r.Held {
 		s.Value, s.Count = writer, r.Holds
+	}
+	if !r.Held && c.thread == "" {
+		if all, err := c.Readers(ctx, c.Key); err == nil && slices.ContainsFunc(all, hasPermit) {
+			return idiom.State{Kind: idiom.Permits, Owners: r.Readers, Left: s.Left}, nil
+		}
 	}
 	others := r.Readers
 	if c.thread != "" && r.Readers > 0 {
@@ -203,7 +216,7 @@ func (c *call) enter(ctx context.Context, op idiom.Op) (*Answer, *idiom.State, e
 	if err != nil {
 		return nil, nil, err
 	}
-	d, held, err := c.Lock(ctx, c.owner, op.Shared, ttl)
+	d, held, err := c.Lock(ctx, locks.LockRequest{Owner: c.owner, Shared: op.Shared, TTL: ttl})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -359,13 +372,13 @@ func (c *call) force(ctx context.Context, state idiom.State) (*Answer, error) {
 			return nil, unlessGone(err)
 		}
 	}
-	if state.Reads > 0 || state.Others {
+	if state.Reads > 0 || state.Others || state.Owners > 0 {
 		all, err := c.Readers(ctx, c.Key)
 		if err != nil {
 			return nil, err
 		}
 		for _, r := range all {
-			if _, kind := locks.ShownOwner(r.Owner); kind != locks.AdoptedThread {
+			if _, kind := locks.ShownOwner(r.Owner); kind == "" {
 				return nil, &idiom.Refusal{Why: "a change of a lock that was taken with LOCK"}
 			}
 		}
