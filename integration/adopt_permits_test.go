@@ -118,6 +118,39 @@ func TestAdopt_PermitsGuard(t *testing.T) {
 	}
 }
 
+// TestAdopt_PermitsBurst: of many acquisitions that one connection sends at once, a few ask the nodes, and each is answered as if it had
+// come alone.
+func TestAdopt_PermitsBurst(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, 1, "--adopt", "lock:*")
+	c, run := redistest.Open(t, r.addr()), permits(t, 50_000)
+	run(c, takePermit, 1, "a")
+	sha, now := c.Do(t, "SCRIPT", "LOAD", takePermit).Text, fmt.Sprint(time.Now().UnixMilli())
+	take := func(who string) string { return fmt.Sprintf("EVALSHA %s 1 lock:a 1 %s 50000 %s", sha, who, now) }
+
+	const polls = 300
+	before := r.nodes[0].Calls(t, "evalsha")
+	c.Send(t, strings.Repeat(lines(take("b")), polls))
+	for range polls {
+		if v := c.Read(t); v.String() != ":0" {
+			t.Fatalf("all permits are taken: %v", v)
+		}
+	}
+	if n := r.nodes[0].Calls(t, "evalsha") - before; n > polls/3 { // a burst is read in parts
+		t.Errorf("%d polls asked a node %d times", polls, n)
+	}
+	for range 20 {
+		c.Send(t, lines(take("b"), take("a"), "ZREM lock:a b", take("b"), "ZREM lock:a a", take("b"), take("a"), "ZCARD lock:a", "ZREM lock:a b", take("a")))
+		var got []string
+		for range 10 {
+			got = append(got, c.Read(t).String())
+		}
+		if all := strings.Join(got, ""); all != ":0:0:0:0:1:1:0:1:1:1" {
+			t.Fatal(all)
+		}
+	}
+}
+
 // TestAdopt_PermitsAsRedis: random commands on a semaphore are answered as by one Redis.
 func TestAdopt_PermitsAsRedis(t *testing.T) {
 	t.Parallel()

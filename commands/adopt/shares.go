@@ -25,7 +25,8 @@ func (a *Adoption) decideShares(ctx context.Context, conn Connection, c *Call, k
 	if a.opt.Inspector == nil {
 		return Result{}, c.refused(NotForLocks, "locks that several may have need the lock nodes' list of readers")
 	}
-	on := conn.Burst().basis()
+	burst := conn.Burst()
+	on := burst.basis()
 	q := readers.Question{Call: c.Call, Class: c.class, Key: key, MaxTTL: a.opt.MaxTTL,
 		Lock: func(ctx context.Context, r locks.LockRequest) (locks.Decision, time.Duration, error) {
 			r.Key, r.Info, r.Client, r.Barge = key, c.made().info(), addressOf(conn), true
@@ -51,25 +52,23 @@ func (a *Adoption) decideShares(ctx context.Context, conn Connection, c *Call, k
 		return Result{}, c.cannotRun(idiom.ReadWrite, err)
 	}
 	if err != nil {
-		return Result{}, err
+		return Result{Burst: burst.failed(on.rests, err)}, err
 	}
 	a.guesses.Remove(key)
 	if answer.Op.Do == idiom.Release {
-		a.flights.hurry(key)
-		a.flights.hurry(flightsOf(key, readersFlights))
-		a.flights.hurry(flightsOf(key, permitsFlights))
+		for _, key.Reader = range []string{"", readersFlights, permitsFlights} {
+			a.flights.hurry(key)
+		}
 	}
 	a.signal(ctx, conn, c.signalsOf(&answer.Outcome))
-	return Result{Reply: answer.Reply, Taken: answer.Taken, did: answer.Op.Do, op: answer.Op, sentUpstream: len(answer.Signals) > 0}, nil
+	if !answer.Full {
+		on.rests = nil
+	}
+	return Result{Reply: answer.Reply, Taken: answer.Taken, did: answer.Op.Do, op: answer.Op, sentUpstream: len(answer.Signals) > 0, Burst: burst.next(on.rests)}, nil
 }
 
-// Those who want to read a lock, and those who want a permit, share flights with their like.
+// Those who want to read a lock, and those who want a permit, share flights with their like: their keys have these readers.
 const readersFlights, permitsFlights = "\x00any", "\x00permit"
-
-func flightsOf(key locks.Key, of string) locks.Key {
-	key.Reader = of
-	return key
-}
 
 // askForShare asks the nodes for a lock to read or to write. Concurrent calls that are refused share the answer; a grant is
 // its own caller's. held is how long somebody has it at the upstream.
@@ -81,9 +80,9 @@ func (a *Adoption) askForShare(ctx context.Context, conn Connection, on *basis, 
 	}
 	key := r.Key
 	if r.Shared {
-		key = flightsOf(key, readersFlights)
+		key.Reader = readersFlights
 	} else if r.Permits > 0 {
-		key = flightsOf(key, permitsFlights)
+		key.Reader = permitsFlights
 	}
 	fl, leads, err := a.flights.do(ctx, key, on, func(fl *flight) {
 		var at guess
@@ -99,6 +98,7 @@ func (a *Adoption) askForShare(ctx context.Context, conn Connection, on *basis, 
 	case leads, fl.sharedErr() != nil:
 		return d, held, fl.err
 	case fl.err != nil, fl.granted, fl.after.owner == r.Owner, fl.limit < r.Permits:
+		on.rests = nil
 		_, err = self()
 		return d, held, err
 	}

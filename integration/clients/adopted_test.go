@@ -46,6 +46,7 @@ var lockClients = []lockClient{
 	{"redlock 4.2.0", "lock:*", adoptedNode, []string{"node", "update.mjs", "redlock4"}},
 	{"redlock 5.0.0-beta.2", "lock:*", adoptedNode, []string{"node", "update.mjs", "redlock5"}},
 	{"redis-semaphore 5.8.0 Mutex", "mutex:*", adoptedNode, []string{"node", "update.mjs", "semaphore"}},
+	{"redis-semaphore 5.8.0 Semaphore of one permit", "semaphore:*", adoptedNode, []string{"node", "update.mjs", "permit"}},
 	{"ioredis, SET NX and DEL of a constant", "lock:*", adoptedNode, []string{"node", "update.mjs", "constant"}},
 	{"ioredis, SETNX, EXPIRE and DEL", "lock:* no-expiry=lease:10s", adoptedNode, []string{"node", "update.mjs", "setnx"}},
 	{"Jedis 5.2.0, SET NX PX and a script", "lock:*", adoptedJava, javaUpdate("jedis")},

@@ -146,7 +146,12 @@ func (c *Call) Permit(now time.Time, most int) (owner string, limit int, refused
 		return out.Op
 	}
 	if op := do("", 0); op.Do == Take && op.Kind == Permits {
-		limit = sort.Search(most+1, func(n int) bool { return do("", n).Do != Take })
+		high := 1
+		for high <= most && do("", high).Do == Take {
+			high *= 2
+		}
+		low := high / 2
+		limit = low + sort.Search(min(high, most+1)-low, func(n int) bool { return do("", low+n).Do != Take })
 		if limit > most && refused == nil {
 			refused = refusef("a semaphore of more than %d, or without a limit", most)
 		}

@@ -113,7 +113,7 @@ func (c *call) takePermit(ctx context.Context, member string, limit int) (Answer
 		}
 		d, held, err := c.Lock(ctx, locks.LockRequest{Owner: c.owner, Permits: limit, NoReenter: true, TTL: ttl})
 		if err != nil || d.Granted {
-			return Answer{out, d.Grant}, err
+			return Answer{Outcome: out, Taken: d.Grant}, err
 		}
 		if held == 0 && (d.Holder == c.owner || d.Why == locks.Held) {
 			answer, gone, err := c.refused(ctx, d, member, limit)
@@ -123,14 +123,16 @@ func (c *call) takePermit(ctx context.Context, member string, limit int) (Answer
 			continue
 		}
 		// All permits are taken. That may be the answer to another owner, and one of them be this one's.
+		alone := true
 		if out, err = c.Call.Run(permits(member, limit-1), time.Now()); err == nil && out.Op.Do == idiom.Renew {
+			alone = false
 			gone, err := c.extendPermit(ctx, out.Op)
 			if !gone || err != nil {
 				return Answer{Outcome: out}, err
 			}
 		}
 		out, err = c.Call.Run(permits("", limit), time.Now())
-		return Answer{Outcome: out}, err
+		return Answer{Outcome: out, Full: alone}, err
 	}
 	return Answer{}, ErrChanging
 }

@@ -53,6 +53,7 @@ type Question struct {
 type Answer struct {
 	idiom.Outcome
 	Taken locks.Grant // Fence 0: none
+	Full  bool        // it rests on nothing but a refusal by Question.Lock: all permits are taken
 }
 
 // ErrChanging answers a call that found the lock changed at every try.
@@ -243,7 +244,7 @@ func (c *call) enter(ctx context.Context, op idiom.Op) (*Answer, *idiom.State, e
 		c.engine.Undo(d.Grant)
 		return nil, nil, err
 	}
-	return &Answer{out, d.Grant}, nil, nil
+	return &Answer{Outcome: out, Taken: d.Grant}, nil, nil
 }
 
 // prolong gives all holds of a writer that has entered again the latest of their ends: in Redis the lock has one end.

@@ -3,7 +3,7 @@
 import Redis from 'ioredis'
 import Redlock4 from 'redlock4'
 import Redlock5 from 'redlock5'
-import { Mutex } from 'redis-semaphore'
+import { Mutex, Semaphore } from 'redis-semaphore'
 import { once } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
 
@@ -35,6 +35,13 @@ const kinds = {
       const mutex = new Mutex(r, 'counter', { lockTimeout: ttl, acquireTimeout: 10 * 60_000, retryInterval: pause })
       await mutex.acquire()
       return () => mutex.release()
+    }
+  },
+  permit() {
+    return async () => {
+      const semaphore = new Semaphore(r, 'counter', 1, { lockTimeout: ttl, acquireTimeout: 10 * 60_000, retryInterval: pause })
+      await semaphore.acquire()
+      return () => semaphore.release()
     }
   },
   // The same value for everybody, released without a look.
