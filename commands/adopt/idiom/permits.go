@@ -103,8 +103,8 @@ func (c *Call) acceptPermits(tokens []string, now time.Time) (best Rows, class C
 	return best, class
 }
 
-// permitClass names the class of a call by what it does in each of permitStates. Whether one who has a permit gets a new end when
-// he asks for one depends on the limit.
+// permitClass names the class of a call by what it does in each of permitStates. Whether an owner that asks again gets a new end for
+// its permit depends on the limit.
 func (rows Rows) permitClass(mine string) Class {
 	if slices.ContainsFunc(rows, func(r Row) bool { return r.Refused != nil || r.Outcome.Op.Value != "" && r.Outcome.Op.Value != mine }) {
 		return Unclear
