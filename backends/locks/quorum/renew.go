@@ -18,14 +18,16 @@ import (
 // reading and changing it: a session at another proxy renewed it, say, or another UNLOCK took the hold.
 const conflictRetries = 5
 
-// retry calls do, and again while it asks for that, conflictRetries times at most. The error is that of ctx.
-func (s *Store) retry(ctx context.Context, do func() (again bool)) error {
-	for try := 0; do() && try < conflictRetries; try++ {
+// retry calls do, and again while it asks for that, conflictRetries times at most. The error is that of the last call, or of ctx.
+func (s *Store) retry(ctx context.Context, do func() (again bool, err error)) error {
+	for try := 0; ; try++ {
+		if again, err := do(); !again || try == conflictRetries {
+			return err
+		}
 		if err := locks.Sleep(ctx, s.set.Opts.Random.UpTo(splitWindow<<try)); err != nil {
 			return err
 		}
 	}
-	return nil
 }
 
 // Renew implements locks.Store.
@@ -58,14 +60,10 @@ func (s *Store) Renew(ctx context.Context, r locks.RenewRequest) (time.Duration,
 	var validity time.Duration
 	var result tally.Outcome
 	var votes []vote.Vote
-	var err error
-	stopped := s.retry(ctx, func() (again bool) {
+	err := s.retry(ctx, func() (again bool, err error) {
 		validity, result, votes, err = s.renewAfterRead(ctx, h, r, spared)
-		return err == nil && result == tally.Conflict
+		return err == nil && result == tally.Conflict, err
 	})
-	if stopped != nil {
-		err = stopped
-	}
 	return validity, s.orReads(ctx, h, votes, s.renewError(h, fence, result, votes, err))
 }
 

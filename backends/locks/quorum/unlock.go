@@ -283,13 +283,10 @@ func (s *Store) mayGiveAnother(votes []vote.Vote, result tally.Outcome, ids []st
 // unlockAfterRead gives back a grant that another proxy made, or that this one does not know in full, after reading it
 // from a quorum.
 func (s *Store) unlockAfterRead(ctx context.Context, h locks.Holder, r locks.UnlockRequest) (holdsLeft int, err error) {
-	stopped := s.retry(ctx, func() (again bool) {
+	err = s.retry(ctx, func() (again bool, err error) {
 		holdsLeft, again, err = s.tryUnlockAfterRead(ctx, h, r)
-		return again
+		return again, err
 	})
-	if stopped != nil {
-		return 0, stopped
-	}
 	return holdsLeft, err
 }
 
