@@ -200,28 +200,23 @@ func (s *Store) proposal() string { return strconv.FormatInt(time.Now().UnixMicr
 func (s *Store) decide(ctx context.Context, a *acquisition, round *voters.Round) (locks.Decision, error) {
 	var t tally.Result
 	round.Look(func(votes []vote.Vote) { t = tally.Acquire(votes, s.set.Quorum, tally.Over) })
-	switch t.Verdict {
-	case tally.Granted:
+	if t.Verdict == tally.Granted {
 		return s.grant(ctx, a, round, t)
+	}
+	votes := s.abandon(round, a)
+	s.set.Ended(round, votes, t.Verdict.End())
+	switch t.Verdict {
 	case tally.Held:
-		votes := s.abandon(round, a)
-		s.set.Ended(round, votes, vote.EndHeld)
 		return s.refused(a, t, votes)
 	case tally.Full:
-		s.set.Ended(round, s.abandon(round, a), vote.EndHeld)
 		return locks.Decision{}, &locks.HoldsError{Max: locks.MaxHolds}
 	case tally.Ended:
-		s.set.Ended(round, s.abandon(round, a), vote.EndRepeat)
 		s.counters.repeats.Add(1)
 		return locks.Decision{Granted: true, Grant: locks.Grant{Key: a.Key, Owner: a.Owner, Fence: t.Fence, Hold: a.id}}, nil
 	case tally.Split:
 		s.counters.splits.Add(1)
-		votes := s.abandon(round, a)
-		s.set.Ended(round, votes, vote.EndSplit)
 		return locks.Decision{}, s.splitOn(a, votes)
 	}
-	votes := s.abandon(round, a)
-	s.set.Ended(round, votes, vote.EndNoQuorum)
 	return locks.Decision{}, s.lockError(a.Name, votes)
 }
 

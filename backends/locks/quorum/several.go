@@ -83,23 +83,19 @@ func (s *Store) decideAll(ctx context.Context, all []*acquisition, round *voters
 		return s.grantAll(ctx, all, round, t.Names)
 	}
 	votes := s.abandon(round, all...)
+	s.set.Ended(round, votes, t.Verdict.End())
 	switch t.Verdict {
 	case tally.Held:
-		s.set.Ended(round, votes, vote.EndHeld)
 		in := t.Names[t.InTheWay]
 		return locks.Decision{Holder: in.Holder, Remaining: in.Rest, Fence: in.Fence, Why: in.Why, Of: all[t.InTheWay].Key}, nil
 	case tally.Full:
-		s.set.Ended(round, votes, vote.EndHeld)
 		return locks.Decision{}, &locks.HoldsError{Max: locks.MaxHolds}
 	case tally.Ended:
-		s.set.Ended(round, votes, vote.EndRepeat)
 		return s.repeated(all, t.Names)
 	case tally.Split:
 		s.counters.splits.Add(1)
-		s.set.Ended(round, votes, vote.EndSplit)
 		return locks.Decision{}, errSplit
 	}
-	s.set.Ended(round, votes, vote.EndNoQuorum)
 	return locks.Decision{}, s.lockError(all[0].Name, votes)
 }
 

@@ -142,6 +142,19 @@ func EndOf(err error, r Outcome) vote.End {
 	return vote.EndNoQuorum
 }
 
+// End is the end of the round of an acquisition with this verdict, if it is over and nothing was granted.
+func (v Verdict) End() vote.End {
+	switch v {
+	case Held, Full:
+		return vote.EndHeld
+	case Ended:
+		return vote.EndRepeat
+	case Split:
+		return vote.EndSplit
+	}
+	return vote.EndNoQuorum
+}
+
 // GivenBack reports whether a node knows that some of the holds were given back.
 func GivenBack(votes []vote.Vote) bool {
 	return slices.ContainsFunc(votes, func(v vote.Vote) bool { return v.GivenBack })
