@@ -222,12 +222,11 @@ func (s *Store) decide(ctx context.Context, a *acquisition, round *voters.Round)
 
 // grant makes sure that a quorum has stored the fence, and records the grant. Nodes that vote later get the fence then.
 func (s *Store) grant(ctx context.Context, a *acquisition, round *voters.Round, t tally.Result) (locks.Decision, error) {
-	var votes []vote.Vote
-	if t.Reentered {
-		votes = round.Close(false, nil)
-	} else {
-		votes = round.Close(false, func(i int, v vote.Vote) { s.complete(a, i, &v, t.Fence) })
-	}
+	votes := round.Close(false, func(i int, v vote.Vote) {
+		if !t.Reentered {
+			s.complete(a, i, &v, t.Fence)
+		}
+	})
 	g, end, err := s.conclude(ctx, a, votes, t)
 	s.set.Ended(round, votes, end)
 	if err != nil {
