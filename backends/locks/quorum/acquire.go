@@ -315,25 +315,21 @@ func (s *Store) settle(ctx context.Context, a *acquisition, votes []vote.Vote, f
 		}
 		return nil
 	}
-	limits := s.set.Opts.Timeouts(a.TTL)
-	enough := func(v []vote.Vote) bool { return n+vote.CountKind(v, vote.Yes) >= s.set.Quorum }
-	j := s.settleCall(a, fence, limits)
-	round := s.set.AskEach(voters.AskSettle, enough, func(i int) *voters.ScriptCall {
+	stored := func(settled []vote.Vote) bool { return n+vote.CountKind(settled, vote.Yes) >= s.set.Quorum }
+	j := s.settleCall(a, fence)
+	round := s.set.AskEach(voters.AskSettle, stored, func(i int) *voters.ScriptCall {
 		if votes[i].Kind == vote.Yes && !tally.StoredFence(&votes[i], fence) {
 			return &j
 		}
 		return nil
 	})
-	err := round.Wait(ctx, limits)
+	err := round.Wait(ctx, s.set.Opts.Timeouts(a.TTL))
 	settled := round.Close(false, nil)
-	s.set.Ended(round, settled, vote.EndOf(err, n+vote.CountKind(settled, vote.Yes) >= s.set.Quorum))
-	switch {
-	case err != nil:
-		return err
-	case n+vote.CountKind(settled, vote.Yes) < s.set.Quorum:
+	s.set.Ended(round, settled, vote.EndOf(err, stored(settled)))
+	if err == nil && !stored(settled) {
 		return s.unsettled(a, votes, settled, fence)
 	}
-	return nil
+	return err
 }
 
 // unsettled reports which nodes did not store the fence of a grant.
@@ -349,17 +345,17 @@ func (s *Store) unsettled(a *acquisition, votes, settled []vote.Vote, fence int6
 	return s.set.QuorumError("LOCK", a.Name, votes)
 }
 
-func (s *Store) settleCall(a *acquisition, fence int64, limits voters.Timeouts) voters.ScriptCall {
+func (s *Store) settleCall(a *acquisition, fence int64) voters.ScriptCall {
 	return voters.ScriptCall{
 		Args:  s.set.Command(scripts.Settle, a.keys, a.Owner, strconv.FormatInt(fence, 10), a.id),
-		Parse: vote.ParseDone, Expires: s.Now() + limits.Quorum, Durable: true,
+		Parse: vote.ParseDone, Expires: s.Now() + s.set.Opts.Timeouts(a.TTL).Quorum, Durable: true,
 	}
 }
 
 // complete sends the grant's fence to a node that granted under another one.
 func (s *Store) complete(a *acquisition, i int, v *vote.Vote, fence int64) {
 	if v.Kind == vote.Yes && !tally.StoredFence(v, fence) {
-		s.set.Members[i].Push(s.settleCall(a, fence, s.set.Opts.Timeouts(a.TTL)))
+		s.set.Members[i].Push(s.settleCall(a, fence))
 	}
 }
 
