@@ -208,10 +208,9 @@ func (s *Store) takeAway(ctx context.Context, h locks.Holder, t taking) (done bo
 	}
 	s.grants.forgetGrant(h, t.fence)
 	s.host.Keepalive.Lose(h, t.fence, locks.LossForced, locks.ForcedReason)
-	j := s.releaseCall(holdRelease{holder: h, grant: grant{fence: t.fence}, lease: t.longest, how: "force", ids: t.holds[:min(len(t.holds), forceHolds)]})
+	r := holdRelease{holder: h, grant: grant{fence: t.fence}, lease: t.longest, how: "force", ids: t.holds[:min(len(t.holds), forceHolds)]}
 	without := func(v []vote.Vote) int { return tally.LeftNothing(v, h.Owner) + tally.InDoubt(v) }
-	round := s.set.Ask(voters.AskRelease, j, func(v []vote.Vote) bool { return without(v) >= s.set.Quorum })
-	s.host.Lines.Wake(h.Whole())
+	round := s.askRelease(r, s.releaseCall(r), func(v []vote.Vote) bool { return without(v) >= s.set.Quorum })
 	err = round.Wait(ctx, limits)
 	votes := round.Close(false, nil)
 	free := without(votes)

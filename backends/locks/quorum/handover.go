@@ -48,9 +48,7 @@ func (s *Store) releaseAndHandOver(r holdRelease, enough func([]vote.Vote) bool)
 		return true
 	})
 	if !offered {
-		round := s.set.Ask(voters.AskRelease, s.unlockCall(r), enough)
-		s.host.Lines.Wake(k)
-		return round
+		return s.askRelease(r, s.unlockCall(r), enough)
 	}
 	r.how = "handed"
 	if alone {

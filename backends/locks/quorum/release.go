@@ -43,6 +43,16 @@ func (s *Store) releaseCall(r holdRelease) voters.ScriptCall {
 	return j
 }
 
+// askRelease asks all nodes for a release, and wakes the waiters: what these ask the nodes for from now on runs behind it.
+func (s *Store) askRelease(r holdRelease, call voters.ScriptCall, enough func([]vote.Vote) bool) *voters.Round {
+	round := s.set.Ask(voters.AskRelease, call, enough)
+	if len(r.left) == 0 {
+		s.seats.Freed(r.holder.Key, seats.Of(r.grant.id))
+	}
+	s.host.Lines.Wake(r.holder.Whole())
+	return round
+}
+
 // leaseOf is how long the lease of a grant may run at most, as far as this proxy knows: max-ttl if it knows none of the holds.
 func (s *Store) leaseOf(g grant) time.Duration {
 	if len(g.holds) == 0 {
@@ -110,16 +120,8 @@ func (s *Store) GiveBack(h locks.Holder, fence int64, ids []string) {
 // releaseEnded releases holds on the nodes whose lease is of this epoch, or on all if it is empty. It returns
 // the votes when a majority has answered.
 func (s *Store) releaseEnded(h locks.Holder, g grant, epoch string, ids []string, left []hold) []vote.Vote {
-	round := s.set.Ask(voters.AskRelease, s.endCall(h, g, epoch, ids, left), func(v []vote.Vote) bool { return 2*(len(v)-vote.CountKind(v, vote.Silent)) > len(v) })
-	if len(left) == 0 {
-		s.seats.Freed(h.Key, seats.Of(g.id))
-	}
-	s.host.Lines.Wake(h.Whole())
+	r := holdRelease{holder: h, grant: g, lease: s.leaseOf(g), how: "end", request: epoch, ids: ids, left: left}
+	round := s.askRelease(r, s.releaseCall(r), func(v []vote.Vote) bool { return 2*(len(v)-vote.CountKind(v, vote.Silent)) > len(v) })
 	_ = round.Wait(context.Background(), s.set.Opts.Timeouts(s.set.Opts.MaxTTL)) // so that not all of a session's locks queue up at the nodes
 	return s.set.CloseAnswered(round, false, nil)
-}
-
-// endCall releases holds without a request of their owner; epoch is as in releaseEnded.
-func (s *Store) endCall(h locks.Holder, g grant, epoch string, ids []string, left []hold) voters.ScriptCall {
-	return s.releaseCall(holdRelease{holder: h, grant: g, lease: s.leaseOf(g), how: "end", request: epoch, ids: ids, left: left})
 }

@@ -52,7 +52,6 @@ func (s *Store) Undo(g locks.Grant) {
 	s.counters.undos.Add(1)
 	h := locks.Holder{Key: g.Key, Owner: g.Owner}
 	s.dropHolds(h, g.Hold)
-	j := s.endCall(h, grant{fence: g.Fence}, "", []string{g.Hold}, nil)
-	s.set.Push(j)
+	s.set.Push(s.releaseCall(holdRelease{holder: h, grant: grant{fence: g.Fence}, lease: s.set.Opts.MaxTTL, how: "end", ids: []string{g.Hold}}))
 	s.host.Lines.Wake(g.Whole())
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/holdid"
-	"github.com/lockproxy/lockproxy/backends/locks/seats"
 	"github.com/lockproxy/lockproxy/backends/locks/tally"
 	"github.com/lockproxy/lockproxy/backends/locks/vote"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
@@ -205,11 +204,7 @@ func (s *Store) release(ctx context.Context, r holdRelease, unlock *locks.Unlock
 	if valid && len(r.left) == 0 && !r.grant.partial && h.Reader == "" {
 		round = s.releaseAndHandOver(r, enough)
 	} else {
-		round = s.set.Ask(voters.AskRelease, s.unlockCall(r), enough)
-		if len(r.left) == 0 {
-			s.seats.Freed(h.Key, seats.Of(r.grant.id))
-		}
-		s.host.Lines.Wake(h.Whole()) // an acquisition given to the nodes from now on runs behind the release
+		round = s.askRelease(r, s.unlockCall(r), enough)
 	}
 	err := round.Wait(ctx, limits)
 	votes := s.closeRelease(round, &r)
