@@ -26,35 +26,51 @@ const (
 	repairTries    = 5                     // further tries after nodes lacked a record or floor
 )
 
-// errSplit reports that a quorum voted, but no owner has a majority, or the grant would be over already by a renewal of the owner's that
-// began meanwhile. It never leaves the package.
-var errSplit = errors.New("no owner has a majority")
+// An undecidedError reports a try after which another one may decide. It never leaves the package.
+type undecidedError struct {
+	why     undecided
+	seat    int            // that the next try asks for, as in seatFor
+	refusal locks.Decision // seatTaken: the answer if there is no next try
+	err     error          // needsRepair: the error if there is none
+}
+
+type undecided uint8
+
+const (
+	split       undecided = iota // no owner has a majority, or the grant would be over by a renewal that began meanwhile
+	seatTaken                    // others have the seat that was asked for; another one may be free
+	needsRepair                  // nodes lacked what RepairNodes may give them
+)
+
+func (*undecidedError) Error() string { return "another try may decide" }
+
+var errSplit = &undecidedError{why: split, seat: seats.Any}
 
 // Acquire implements locks.Store. It tries again after splits and repairs, until a quorum has decided who has the
 // name.
 func (s *Store) Acquire(ctx context.Context, r locks.Attempt) (locks.Decision, error) {
 	deadline := s.Now() + min(r.TTL, splitLimit)
-	repaired, seat := 0, seats.Any
-	for tries, moves, window := 1, 1, splitWindow; ; {
-		a, err := s.acquire(ctx, r, seat)
-		again, refusal := false, (*locks.Decision)(nil)
-		seat, again, refusal = seatAfter(err, moves)
-		switch {
-		case again:
-			moves++
-			continue
-		case refusal != nil:
-			return *refusal, nil
-		case errors.Is(err, errNeedsRepair) && repaired < repairTries:
-			repaired++
-			if !s.set.RepairNodes(ctx, true) && repaired > 1 {
-				return locks.Decision{}, errors.Unwrap(err)
+	seat, seatsTried, repairs := seats.Any, 1, 0
+	for tries, window := 1, splitWindow; ; {
+		d, err := s.acquire(ctx, r, seat)
+		var next *undecidedError
+		if !errors.As(err, &next) {
+			return d, err
+		}
+		seat = next.seat
+		switch next.why {
+		case seatTaken:
+			if seatsTried == seatTries {
+				return next.refusal, nil
 			}
+			seatsTried++
 			continue
-		case errors.Is(err, errNeedsRepair):
-			return locks.Decision{}, errors.Unwrap(err)
-		case !errors.Is(err, errSplit):
-			return a, err
+		case needsRepair:
+			if repairs == repairTries || !s.set.RepairNodes(ctx, true) && repairs > 0 {
+				return locks.Decision{}, next.err
+			}
+			repairs++
+			continue
 		}
 		if tries++; tries > splitTries || s.Now() > deadline {
 			return locks.Decision{}, nil
@@ -81,21 +97,12 @@ type acquisition struct {
 	began   time.Duration
 }
 
-// errNeedsRepair wraps a *QuorumError of a round in which nodes lacked what RepairNodes may give them. It
-// never leaves the package.
-var errNeedsRepair = errors.New("nodes need a record")
-
-type needsRepairError struct{ *locks.QuorumError }
-
-func (e needsRepairError) Is(target error) bool { return target == errNeedsRepair }
-func (e needsRepairError) Unwrap() error        { return e.QuorumError }
-
 // lockError is the error of a LOCK that the votes do not decide. If a node needs repair, a probe is asked for now.
 func (s *Store) lockError(name string, votes []vote.Vote) error {
 	err := s.set.QuorumError("LOCK", name, votes)
 	if voters.NeedsRepair(votes) {
 		s.set.RequestProbe()
-		return needsRepairError{err}
+		return &undecidedError{why: needsRepair, seat: seats.Any, err: err}
 	}
 	return err
 }

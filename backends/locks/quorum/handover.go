@@ -20,11 +20,11 @@ type offer struct {
 
 // Await implements locks.Offer.
 func (o *offer) Await(ctx context.Context) (locks.Decision, error) {
-	a, err := o.store.awaitAcquire(ctx, o.a, o.round)
-	if errors.Is(err, errSplit) || errors.Is(err, errNeedsRepair) {
+	d, err := o.store.awaitAcquire(ctx, o.a, o.round)
+	if next := (*undecidedError)(nil); errors.As(err, &next) {
 		return o.store.Acquire(ctx, o.a.Attempt)
 	}
-	return a, err
+	return d, err
 }
 
 // Withdraw implements locks.Offer.

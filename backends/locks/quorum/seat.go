@@ -1,30 +1,15 @@
 package quorum
 
 import (
-	"errors"
-
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/seats"
 	"github.com/lockproxy/lockproxy/backends/locks/tally"
 	"github.com/lockproxy/lockproxy/backends/locks/vote"
 )
 
-const seatTries = 4 // seats that are tried right after each other, where the nodes have named free ones
-
-// A seatTakenError reports that others have the seat that was asked for, and names one that may be free. It never leaves
-// the package.
-type seatTakenError struct {
-	seat    int
-	refusal locks.Decision
-}
-
-func (*seatTakenError) Error() string { return "another owner has the seat" }
-
-// A splitError is errSplit, and the seat to ask for the next time.
-type splitError struct{ seat int }
-
-func (*splitError) Error() string        { return errSplit.Error() }
-func (*splitError) Is(target error) bool { return target == errSplit }
+// seatTries is how many seats are tried right after each other, where the nodes have named free ones. After so many, others seem to get
+// them all.
+const seatTries = 4
 
 // seatFor is the seat that a LOCK asks for: try, unless that is Any; else the one that its owner has, as far as known; else
 // one that may be free.
@@ -73,7 +58,7 @@ func (s *Store) refused(a *acquisition, t tally.Result, votes []vote.Vote) (lock
 	d := locks.Decision{Holder: t.Holder, Remaining: t.Rest, Fence: t.Fence, Why: t.Why}
 	if t.Why == locks.Permits {
 		if seat := s.nextSeat(a, votes); seat != seats.Any {
-			return locks.Decision{}, &seatTakenError{seat, d}
+			return locks.Decision{}, &undecidedError{why: seatTaken, seat: seat, refusal: d}
 		}
 	}
 	return d, nil
@@ -84,17 +69,5 @@ func (s *Store) splitOn(a *acquisition, votes []vote.Vote) error {
 	if a.Permits == 0 {
 		return errSplit
 	}
-	return &splitError{s.nextSeat(a, votes)}
-}
-
-// seatAfter is the seat to ask for after a try that ended with err; again reports that this is to be done at once. After that many
-// seats others seem to get them all: then the answer is the refusal.
-func seatAfter(err error, tried int) (seat int, again bool, refusal *locks.Decision) {
-	if taken := (*seatTakenError)(nil); errors.As(err, &taken) {
-		return taken.seat, tried < seatTries, &taken.refusal
-	}
-	if split := (*splitError)(nil); errors.As(err, &split) {
-		return split.seat, false, nil
-	}
-	return seats.Any, false, nil
+	return &undecidedError{why: split, seat: s.nextSeat(a, votes)}
 }
