@@ -88,7 +88,7 @@ func (s *Store) forceOf(ctx context.Context, k locks.Key, fence int64) (was lock
 		case !held:
 			was, held = now, true
 		}
-		done, err := s.force(ctx, locks.Holder{Key: k, Owner: now.Owner}, upTo(votes, fence))
+		done, err := s.takeAway(ctx, locks.Holder{Key: k, Owner: now.Owner}, takingOf(upTo(votes, fence), now.Owner))
 		if err != nil {
 			return locks.Holding{}, false, err
 		}
@@ -181,11 +181,6 @@ func (t *taking) addDoubts(votes []vote.Vote, h locks.Holder, longest time.Durat
 		t.fence, t.longest = max(t.fence, fence), longest
 	}
 	t.holds = slices.Compact(slices.Sorted(slices.Values(append(t.holds, holds...))))
-}
-
-// force takes away what a read showed, see takeAway.
-func (s *Store) force(ctx context.Context, h locks.Holder, votes []vote.Vote) (done bool, err error) {
-	return s.takeAway(ctx, h, takingOf(votes, h.Owner))
 }
 
 // takeAway releases what it is told. done reports that a quorum has none of the owner's holds any more; else the owner may

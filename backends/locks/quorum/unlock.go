@@ -319,7 +319,7 @@ func (s *Store) tryUnlockAfterRead(ctx context.Context, h locks.Holder, r locks.
 	}
 	if result != tally.Applied {
 		if result == tally.Lost && s.keptUnvouched(votes, h.Owner, r.Fence) {
-			if _, err := s.force(ctx, h, votes); err != nil {
+			if _, err := s.takeAway(ctx, h, takingOf(votes, h.Owner)); err != nil {
 				return 0, false, err
 			}
 		}
