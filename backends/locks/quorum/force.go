@@ -75,14 +75,13 @@ func (s *Store) forceOf(ctx context.Context, k locks.Key, fence int64) (was lock
 		if who == tally.MaybeHeld {
 			return locks.Holding{}, false, s.set.QuorumError("LOCKCTL", k.Name, votes)
 		}
-		found := who != tally.HeldByNobody
-		other := fence != 0 && now.Fence != fence
+		nobody, other := who == tally.HeldByNobody, fence != 0 && now.Fence != fence
 		switch {
-		case !found, held && (other || now.Owner != was.Owner):
-			if held {
-				s.counters.forces.Add(1)
-			}
-			return was, held, nil
+		case held && (nobody || other || now.Owner != was.Owner): // what was there is gone
+			s.counters.forces.Add(1)
+			return was, true, nil
+		case nobody:
+			return locks.Holding{}, false, nil
 		case other:
 			return locks.Holding{}, false, &locks.OtherGrantError{Now: now}
 		case !held:
