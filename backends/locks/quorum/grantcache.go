@@ -269,26 +269,28 @@ func (m *grantCache) addHold(h locks.Holder, g grant, taken hold, asked, count i
 }
 
 // beginRenewal gives the renewal r its version. until is the end of the validity that it aims for. If that is earlier
-// than the present end, shortens is true, and it counts from now on, even if the renewal fails, since some node
+// than the present end, the renewal shortens, and it counts from now on, even if the renewal fails, since some node
 // may apply it. ok is false if the grant must be read first: it is not known in full; or its known validity has
 // ended, while another proxy may have renewed it; or the renewal gives an end to a lease without one, or takes the
 // end away, which needs a new epoch.
-func (m *grantCache) beginRenewal(h locks.Holder, r *locks.RenewRequest, now, until time.Duration) (g grant, shortens, ok bool) {
+func (m *grantCache) beginRenewal(h locks.Holder, r *locks.RenewRequest, now, until time.Duration) (g grant, change leaseChange, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, ok := m.lru.Get(h)
 	if !ok || p.partial || p.until() <= now || (r.Fence != 0 && p.fence != r.Fence) || isOpen(p.version) != r.Open {
-		return g, false, false
+		return g, change, false
 	}
 	p.version.Sequence++
 	p.renewals++
-	shortens = until < p.until()
+	if change = lengthens; until < p.until() {
+		change = shortens
+	}
 	for i := range p.holds {
 		p.holds[i].until = min(p.holds[i].until, until)
 	}
 	g = p.copy()
 	g.holds = liveHolds(g.holds, now)
-	return g, shortens, true
+	return g, change, true
 }
 
 // endRenewal stores the validity that the renewal of g with its version won, and returns the one that counts:

@@ -43,9 +43,9 @@ func (s *Store) Renew(ctx context.Context, r locks.RenewRequest) (time.Duration,
 	if fence == 0 {
 		fence = s.grants.lookup(h).fence
 	}
-	g, shorter, ok := s.grants.beginRenewal(h, &r, now, now+r.TTL-locks.Drift(r.TTL))
+	g, change, ok := s.grants.beginRenewal(h, &r, now, now+r.TTL-locks.Drift(r.TTL))
 	if ok {
-		until, result, votes, err := s.renewLease(ctx, &leaseRenewal{holder: h, ttl: r.TTL, grant: g, change: changeOf(shorter)})
+		until, result, votes, err := s.renewLease(ctx, &leaseRenewal{holder: h, ttl: r.TTL, grant: g, change: change})
 		if err == nil && result == tally.Applied {
 			if until = s.grants.endRenewal(h, g, until); !tally.GivenBack(votes) {
 				return until - s.Now(), nil
@@ -88,27 +88,14 @@ func (s *Store) renewError(h locks.Holder, fence int64, result tally.Outcome, vo
 	return s.set.QuorumError("RENEW", h.Name, votes)
 }
 
-// A leaseChange is what a renewal may do to the end of a lease.
-type leaseChange uint8
+// A leaseChange is what a renewal may do to the end of a lease, as the script renew calls it.
+type leaseChange string
 
 const (
-	lengthens leaseChange = iota // to a later one, as far as this proxy knows
-	shortens                     // to one that is, or may be, earlier: noted by a quorum before it is sent
-	grows                        // never to an earlier one: a renewal for a session, for which the owner did not ask
+	lengthens leaseChange = "0" // to a later one, as far as this proxy knows
+	grows     leaseChange = "1" // never to an earlier one: a renewal for a session, for which the owner did not ask
+	shortens  leaseChange = "2" // to one that is, or may be, earlier: noted by a quorum before it is sent
 )
-
-// argument is what the script renew calls it.
-func (c leaseChange) argument() string {
-	return [...]string{lengthens: "0", grows: "1", shortens: "2"}[c]
-}
-
-// changeOf is the change of a renewal that an owner asked for.
-func changeOf(shorter bool) leaseChange {
-	if shorter {
-		return shortens
-	}
-	return lengthens
-}
 
 // A leaseRenewal is one renewal of a grant at the nodes, whoever asked for it.
 type leaseRenewal struct {
@@ -193,7 +180,7 @@ func (s *Store) renewNodes(ctx context.Context, r *leaseRenewal) ([]vote.Vote, t
 func (s *Store) renewCall(r *leaseRenewal, expected, reinstate string) *voters.ScriptCall {
 	g := &r.grant
 	args := append([]string{r.holder.Owner, voters.MS(r.ttl), strconv.FormatInt(g.fence, 10), g.id, g.version.Epoch,
-		strconv.FormatInt(g.version.Sequence, 10), expected, reinstate, r.change.argument()}, holdIDs(g.holds)...)
+		strconv.FormatInt(g.version.Sequence, 10), expected, reinstate, string(r.change)}, holdIDs(g.holds)...)
 	return &voters.ScriptCall{
 		Args: s.set.Command(scripts.Renew, s.set.RedisKeys(r.holder.Key), args...), Parse: vote.ParseRenew,
 		Expires: r.began + 2*s.set.Opts.Timeouts(r.ttl).Quorum, Durable: true,
@@ -273,19 +260,17 @@ func (s *Store) renewAfterRead(ctx context.Context, h locks.Holder, r locks.Rene
 	}
 	common, read := g.holds, votes
 	g.holds = s.possibleHolds(votes, h.Owner, g.fence, began)
-	shorter := slices.ContainsFunc(votes, func(v vote.Vote) bool {
-		f, ok := tally.VouchedFence(&v, h.Owner)
-		return ok && f == g.fence && r.TTL-locks.Drift(r.TTL) < v.Rest
-	})
-	if before.fence == g.fence && s.Now()+r.TTL-locks.Drift(r.TTL) < before.until() { // as far as this proxy knew
-		shorter = true
+	change, validFor := lengthens, r.TTL-locks.Drift(r.TTL)
+	runsLonger := func(v vote.Vote) bool { return tally.Vouches(&v, h.Owner, g.fence) && validFor < v.Rest }
+	if slices.ContainsFunc(votes, runsLonger) || before.fence == g.fence && s.Now()+validFor < before.until() { // as far as this proxy knew
+		change = shortens
 	}
-	if all := len(g.holds); shorter {
+	if all := len(g.holds); change == shortens {
 		if g.holds = without(g.holds, spared()); len(g.holds) == 0 && all > 0 {
 			return 0, tally.Undecided, votes, nil
 		}
 	}
-	g, result, votes, err = s.renewUnderNewEpoch(ctx, &leaseRenewal{holder: h, ttl: r.TTL, grant: g, change: changeOf(shorter)}, votes, r.Open)
+	g, result, votes, err = s.renewUnderNewEpoch(ctx, &leaseRenewal{holder: h, ttl: r.TTL, grant: g, change: change}, votes, r.Open)
 	if result == tally.Undecided && err == nil && !slices.ContainsFunc(votes, failed) {
 		result = tally.Conflict // the grant has been given back meanwhile, on some of the nodes that had it
 	}
@@ -318,7 +303,7 @@ func (s *Store) renewUnderNewEpoch(ctx context.Context, r *leaseRenewal, read []
 	g.version = vote.Version{Epoch: s.newEpoch(open), Sequence: 1}
 	r.expected = make([]string, len(read))
 	for i := range read {
-		if f, ok := tally.VouchedFence(&read[i], r.holder.Owner); ok && f == g.fence {
+		if tally.Vouches(&read[i], r.holder.Owner, g.fence) {
 			r.expected[i] = read[i].Version.Expected()
 		}
 	}
