@@ -380,7 +380,7 @@ if h and h.owner ~= owner and not replaces then return`}},
 var lateRenewals = []Edit{
 	{"backends/locks/quorum/grantcache.go", "p.until() <= now || (r.Fence != 0 && p.fence != r.Fence)", "(r.Fence != 0 && p.fence != r.Fence)"},
 	{"backends/locks/quorum/grantcache.go", "\tg = p.copy()\n\tg.holds = liveHolds(g.holds, now)\n", "\tg = p.copy()\n"},
-	{"backends/locks/quorum/grantcache.go", "return h.until <= now || !slices.Contains(ids, h.id)", "return !slices.Contains(ids, h.id)"},
+	{"backends/locks/quorum/grantcache.go", "liveHolds(only(p.holds, ids), now)", "only(p.holds, ids)"},
 	{"backends/locks/quorum/renew.go", "\tif r.began >= r.grant.until() {\n\t\treturn 0, tally.Lost, nil, nil\n\t}\n", ""},
 	{"backends/locks/quorum/renew.go", "case now >= r.grant.until() || now >= until:", "case now >= until:"},
 }

@@ -80,7 +80,7 @@ func (s *Store) extendAfterRead(ctx context.Context, h locks.Holder, fence int64
 	}
 	all := g
 	there, gone := s.stillThere(votes, h.Owner, holdIDs(all.holds), ids)
-	g.holds = slices.DeleteFunc(slices.Clone(all.holds), func(h hold) bool { return !slices.Contains(there, h.id) })
+	g.holds = only(all.holds, there)
 	switch {
 	case len(gone) == len(ids):
 		return locks.Extension{Result: locks.GivenBack}

@@ -41,15 +41,20 @@ func liveHolds(holds []hold, now time.Duration) []hold {
 	return slices.DeleteFunc(slices.Clone(holds), func(h hold) bool { return h.until <= now })
 }
 
+// only are the holds with these ids.
+func only(holds []hold, ids []string) []hold {
+	return slices.DeleteFunc(slices.Clone(holds), func(h hold) bool { return !slices.Contains(ids, h.id) })
+}
+
 // without are the holds whose ids are none of these.
 func without(holds []hold, ids []string) []hold {
 	return slices.DeleteFunc(slices.Clone(holds), func(h hold) bool { return slices.Contains(ids, h.id) })
 }
 
-// withoutRequests are the holds of other requests than those that took these.
-func withoutRequests(holds []hold, ids []string) []hold {
-	return slices.DeleteFunc(slices.Clone(holds), func(h hold) bool {
-		return slices.ContainsFunc(ids, func(id string) bool { return holdid.RequestOf(id) == holdid.RequestOf(h.id) })
+// ofRequests are the ids of the holds that were taken by the requests of these.
+func ofRequests(holds []hold, ids []string) []string {
+	return slices.DeleteFunc(holdIDs(holds), func(id string) bool {
+		return !slices.ContainsFunc(ids, func(of string) bool { return holdid.RequestOf(of) == holdid.RequestOf(id) })
 	})
 }
 
@@ -132,10 +137,6 @@ func (g *grant) copy() grant {
 	return c
 }
 
-func (g *grant) remove(ids []string) {
-	g.holds = slices.DeleteFunc(g.holds, func(h hold) bool { return slices.Contains(ids, h.id) })
-}
-
 // pop takes the holds that an UNLOCK gives back out of the cache, so that no second UNLOCK gives back the same: all, or those of
 // its request, or else the last one, even if it has ended, since that is the one its owner means. left are the live holds that
 // stay, and g is the grant as it was. ok is false when the grant must be read first.
@@ -151,7 +152,7 @@ func (m *grantCache) pop(h locks.Holder, r *locks.UnlockRequest, now time.Durati
 	if !r.All {
 		given = holdid.OfRequest(tagOf(r), given)
 	}
-	p.remove(given)
+	p.holds = without(p.holds, given)
 	if left = liveHolds(p.holds, now); len(left) == 0 {
 		p.grantedAt = 0 // the release observes its end
 		m.lru.Remove(h)
@@ -161,39 +162,18 @@ func (m *grantCache) pop(h locks.Holder, r *locks.UnlockRequest, now time.Durati
 
 // hasRequest reports whether a hold that the request with this tag took is in the cache.
 func (m *grantCache) hasRequest(h locks.Holder, tag string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	p, ok := m.lru.Get(h)
-	return ok && slices.ContainsFunc(p.holds, func(h hold) bool { return holdid.Tag(h.id) == tag })
-}
-
-// requestHolds are the ids of the cached holds of the requests that took these.
-func (m *grantCache) requestHolds(h locks.Holder, ids ...string) (taken []string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	p, ok := m.lru.Get(h)
-	if !ok {
-		return nil
-	}
-	for i := range p.holds {
-		id := p.holds[i].id
-		if slices.ContainsFunc(ids, func(o string) bool { return holdid.RequestOf(o) == holdid.RequestOf(id) }) {
-			taken = append(taken, id)
-		}
-	}
-	return taken
+	return slices.ContainsFunc(holdIDs(m.lookup(h).holds), holdid.HasTag(tag))
 }
 
 // restore puts back holds that pop took, when their release is undecided.
 func (m *grantCache) restore(h locks.Holder, g grant, ids []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	g.holds = slices.DeleteFunc(g.holds, func(h hold) bool { return !slices.Contains(ids, h.id) })
+	g.holds = only(g.holds, ids)
 	p, ok := m.lru.Get(h)
 	switch {
 	case ok && p.fence == g.fence:
-		p.remove(ids) // a RENEW may have read them meanwhile
-		p.holds = append(p.holds, g.holds...)
+		p.holds = append(without(p.holds, ids), g.holds...) // a RENEW may have read them meanwhile
 		p.grantedAt = max(p.grantedAt, g.grantedAt)
 	case !ok || p.fence < g.fence: // else the owner has had another grant since
 		m.lru.Add(h, &g)
@@ -223,10 +203,8 @@ func (m *grantCache) holds(h locks.Holder, now time.Duration) bool {
 
 // liveHolds are the ids of the known live holds of the grant with this fence.
 func (m *grantCache) liveHolds(h locks.Holder, fence int64, now time.Duration) []string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if p, ok := m.lru.Peek(h); ok && p.fence == fence {
-		return holdIDs(liveHolds(p.holds, now))
+	if g := m.lookup(h); g.fence == fence {
+		return holdIDs(liveHolds(g.holds, now))
 	}
 	return nil
 }
@@ -328,8 +306,8 @@ func (m *grantCache) beginExtension(h locks.Holder, fence int64, ids []string, n
 	if !ok || p.partial || p.fence != fence {
 		return g, false
 	}
-	g = p.copy()
-	g.holds = slices.DeleteFunc(g.holds, func(h hold) bool { return h.until <= now || !slices.Contains(ids, h.id) })
+	g = *p
+	g.holds = liveHolds(only(p.holds, ids), now)
 	if len(g.holds) < len(ids) {
 		return grant{}, false
 	}
@@ -364,13 +342,8 @@ func (m *grantCache) capEnds(h locks.Holder, fence int64, until time.Duration) {
 }
 
 // untilOf is when the last of these holds ends, as far as known.
-func (g *grant) untilOf(ids []string) (until time.Duration) {
-	for i := range g.holds {
-		if slices.Contains(ids, g.holds[i].id) {
-			until = max(until, g.holds[i].until)
-		}
-	}
-	return until
+func (g *grant) untilOf(ids []string) time.Duration {
+	return lastEnd(only(g.holds, ids))
 }
 
 // firstEnd is when the first of these holds ends, as far as known.
@@ -385,23 +358,17 @@ func (g *grant) firstEnd(ids []string) (until time.Duration) {
 
 // until is the known end of the validity of these holds of the grant with this fence.
 func (m *grantCache) until(h locks.Holder, fence int64, ids []string) (until time.Duration, ok bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	p, ok := m.lru.Peek(h)
-	if !ok || p.fence != fence {
-		return 0, false
+	if g := m.lookup(h); g.fence == fence {
+		until = g.untilOf(ids)
 	}
-	until = p.untilOf(ids)
 	return until, until != 0
 }
 
 // waited is how long the first hold of the grant with this fence waited; ok is false if
 // another proxy granted it, or that is not known any more.
 func (m *grantCache) waited(h locks.Holder, fence int64) (waited time.Duration, ok bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if p, found := m.lru.Peek(h); found && p.fence == fence {
-		return p.waited, p.here
+	if g := m.lookup(h); g.fence == fence {
+		return g.waited, g.here
 	}
 	return 0, false
 }
@@ -463,7 +430,7 @@ func (m *grantCache) drop(h locks.Holder, ids ...string) {
 	if !ok {
 		return
 	}
-	if p.remove(ids); len(p.holds) == 0 {
+	if p.holds = without(p.holds, ids); len(p.holds) == 0 {
 		m.lru.Remove(h)
 	}
 }

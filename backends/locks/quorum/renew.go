@@ -279,7 +279,7 @@ func (s *Store) renewAfterRead(ctx context.Context, h locks.Holder, r locks.Rene
 	}
 	validity = g.until() - s.Now()
 	if tally.GivenBack(votes) { // perhaps a hold that not all nodes had
-		g.holds = slices.DeleteFunc(g.holds, func(x hold) bool { return !slices.Contains(holdIDs(common), x.id) })
+		g.holds = only(g.holds, holdIDs(common))
 	}
 	for _, c := range without(common, holdIDs(g.holds)) {
 		if c.until <= began { // an UNLOCK of the hold taken last means also one that has ended

@@ -335,7 +335,8 @@ func (s *Store) tryUnlockAfterRead(ctx context.Context, h locks.Holder, r locks.
 		holds = tally.EveryHold(votes, h.Owner)
 	}
 	s.host.Keepalive.Drop(h, holds...)
-	left := withoutRequests(s.everyEnd(votes, h.Owner, of, began), holds)
+	every := s.everyEnd(votes, h.Owner, of, began)
+	left := without(every, ofRequests(every, holds))
 	votes, result, err = s.release(ctx, holdRelease{holder: h, grant: g, how: "strict", ids: holds, left: left}, &r)
 	if err != nil || result != tally.Applied {
 		return 0, err == nil && s.mayGiveAnother(votes, result, holds, r), s.unlockError(h, result, votes, err)
@@ -403,7 +404,7 @@ func (s *Store) finishUnlock(ctx context.Context, h locks.Holder, r locks.Unlock
 	left := s.leftBy(votes, func(v *vote.Vote) int { return v.Read.Unlock.Left }, same)
 	done := votes[slices.IndexFunc(votes, func(v vote.Vote) bool { return same(&v) })].Read.Unlock
 	if n == len(votes) {
-		s.dropHolds(h, s.grants.requestHolds(h, done.Hold)...)
+		s.dropHolds(h, ofRequests(s.grants.lookup(h).holds, []string{done.Hold})...)
 		return left, nil
 	}
 	g := grant{fence: done.Fence}
@@ -418,7 +419,7 @@ func (s *Store) finishUnlock(ctx context.Context, h locks.Holder, r locks.Unlock
 	if n < s.set.Quorum && (err != nil || result != tally.Applied) {
 		return 0, s.unlockError(h, result, votes, err)
 	}
-	s.dropHolds(h, s.grants.requestHolds(h, ids...)...)
+	s.dropHolds(h, ofRequests(s.grants.lookup(h).holds, ids)...)
 	s.grants.invalidate(h)
 	if n < s.set.Quorum {
 		left = s.holdsLeft(votes)
