@@ -150,7 +150,7 @@ func (m *grantCache) pop(h locks.Holder, r *locks.UnlockRequest, now time.Durati
 	g = p.copy()
 	given = holdIDs(p.holds)
 	if !r.All {
-		given = holdid.OfRequest(tagOf(r), given)
+		given = holdid.OfRequest(tagOf(h, r.Req), given)
 	}
 	p.holds = without(p.holds, given)
 	if left = liveHolds(p.holds, now); len(left) == 0 {

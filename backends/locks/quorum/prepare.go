@@ -25,10 +25,7 @@ func (s *Store) prepareFresh(ctx context.Context, r *locks.Attempt) (dropped int
 	if !s.set.Agree(votes) {
 		return 0, s.lockError(r.Name, votes)
 	}
-	tag := ""
-	if r.Req != "" {
-		tag = holdid.TagOf(h, r.Req)
-	}
+	tag := tagOf(h, r.Req)
 	for i := range votes {
 		v := &votes[i]
 		if v.Kind != vote.Yes || v.Owner != r.Owner {

@@ -23,7 +23,7 @@ func (s *Store) Release(ctx context.Context, r locks.UnlockRequest) (holdsLeft i
 	h := locks.Holder{Key: r.Key, Owner: r.Owner}
 	// What an UNLOCK with an id gives back may be decided already. With All it is decided in one step, so holds granted through other
 	// proxies have to be known before: the answer to a second step would be that this UNLOCK was done.
-	if r.Req != "" && (r.All || !s.grants.hasRequest(h, tagOf(&r))) {
+	if r.Req != "" && (r.All || !s.grants.hasRequest(h, tagOf(h, r.Req))) {
 		return s.unlockAfterRead(ctx, h, r)
 	}
 	g, holds, left, ok := s.popHolds(h, &r)
@@ -109,7 +109,7 @@ func (s *Store) unlockDisputed(ctx context.Context, h locks.Holder, r locks.Unlo
 	if !beaten {
 		s.grants.restore(h, g, holds)
 	}
-	if s.grants.invalidate(h); beaten && !s.mayGiveAnother(votes, tally.Conflict, holds, r) {
+	if s.grants.invalidate(h); beaten && !s.mayGiveAnother(votes, tally.Conflict, holds, tagOf(h, r.Req)) {
 		return 0, s.unlockError(h, tally.Conflict, votes, nil)
 	}
 	return s.unlockAfterRead(ctx, h, r)
@@ -196,7 +196,7 @@ func (s *Store) release(ctx context.Context, r holdRelease, unlock *locks.Unlock
 	if valid {
 		fence = r.grant.fence
 	}
-	r.lease, r.request = s.leaseOf(r.grant), tagOf(unlock)
+	r.lease, r.request = s.leaseOf(r.grant), tagOf(h, unlock.Req)
 	enough := func(v []vote.Vote) bool {
 		return tally.Release(v, s.set.Quorum, tally.Running, h.Owner, fence) != tally.Pending
 	}
@@ -264,11 +264,11 @@ func requestOver(v vote.Vote) bool { return v.Kind == vote.VersionConflict && v.
 // finds. Since no UNLOCK may give back two holds, it may only if the holds are those of its own request, or if one
 // other release gave them back at a quorum. If several others did so at one node each, all of them fail, though the
 // hold is gone.
-func (s *Store) mayGiveAnother(votes []vote.Vote, result tally.Outcome, ids []string, r locks.UnlockRequest) bool {
+func (s *Store) mayGiveAnother(votes []vote.Vote, result tally.Outcome, ids []string, tag string) bool {
 	if result != tally.Conflict && result != tally.Lost {
 		return false
 	}
-	if r.Req != "" && holdid.Tag(ids[0]) == tagOf(&r) {
+	if tag != "" && holdid.Tag(ids[0]) == tag {
 		return true
 	}
 	_, n := tally.Most(votes, func(v *vote.Vote) (string, bool) { return v.Release.Other, v.Release.Other != "" })
@@ -288,7 +288,7 @@ func (s *Store) unlockAfterRead(ctx context.Context, h locks.Holder, r locks.Unl
 // tryUnlockAfterRead is one try of unlockAfterRead. retry reports that the nodes no longer had what was read, and
 // another try may succeed; err is the answer if there is none.
 func (s *Store) tryUnlockAfterRead(ctx context.Context, h locks.Holder, r locks.UnlockRequest) (holdsLeft int, retry bool, err error) {
-	votes, began, err := s.readAgreed(ctx, question{holder: h, tag: tagOf(&r)})
+	votes, began, err := s.readAgreed(ctx, question{holder: h, tag: tagOf(h, r.Req)})
 	if err != nil {
 		return 0, false, err
 	}
@@ -300,7 +300,7 @@ func (s *Store) tryUnlockAfterRead(ctx context.Context, h locks.Holder, r locks.
 		}
 	}
 	// A request that was granted anew, after its first lease had ended, has holds again.
-	anew := r.Req != "" && slices.ContainsFunc(holdIDs(g.holds), holdid.HasTag(tagOf(&r)))
+	anew := r.Req != "" && slices.ContainsFunc(holdIDs(g.holds), holdid.HasTag(tagOf(h, r.Req)))
 	if !anew && slices.ContainsFunc(votes, func(v vote.Vote) bool { return v.DidUnlock() }) {
 		holdsLeft, err = s.finishUnlock(ctx, h, r, g, votes)
 		return holdsLeft, false, err
@@ -328,9 +328,9 @@ func (s *Store) tryUnlockAfterRead(ctx context.Context, h locks.Holder, r locks.
 	ids := holdIDs(g.holds)
 	if r.Req != "" && !anew { // a node that has its hold may be silent: then no other is given back in its place
 		maybe := holdIDs(s.possibleHolds(votes, h.Owner, of, began))
-		ids = append(ids, slices.DeleteFunc(maybe, func(id string) bool { return holdid.Tag(id) != tagOf(&r) })...)
+		ids = append(ids, slices.DeleteFunc(maybe, func(id string) bool { return holdid.Tag(id) != tagOf(h, r.Req) })...)
 	}
-	holds := holdid.OfRequest(tagOf(&r), ids)
+	holds := holdid.OfRequest(tagOf(h, r.Req), ids)
 	if r.All {
 		holds = tally.EveryHold(votes, h.Owner)
 	}
@@ -339,7 +339,7 @@ func (s *Store) tryUnlockAfterRead(ctx context.Context, h locks.Holder, r locks.
 	left := without(every, ofRequests(every, holds))
 	votes, result, err = s.release(ctx, holdRelease{holder: h, grant: g, how: "strict", ids: holds, left: left}, &r)
 	if err != nil || result != tally.Applied {
-		return 0, err == nil && s.mayGiveAnother(votes, result, holds, r), s.unlockError(h, result, votes, err)
+		return 0, err == nil && s.mayGiveAnother(votes, result, holds, tagOf(h, r.Req)), s.unlockError(h, result, votes, err)
 	}
 	if r.Once && doneBefore(votes, &r) {
 		return 0, false, locks.ErrLost
@@ -427,10 +427,10 @@ func (s *Store) finishUnlock(ctx context.Context, h locks.Holder, r locks.Unlock
 	return s.confirmLeft(ctx, h, votes, left), nil
 }
 
-// tagOf is the tag of an UNLOCK, empty if it has no id.
-func tagOf(r *locks.UnlockRequest) string {
-	if r.Req == "" {
+// tagOf is the tag of a request, empty if it has no id.
+func tagOf(h locks.Holder, req string) string {
+	if req == "" {
 		return ""
 	}
-	return holdid.TagOf(locks.Holder{Key: r.Key, Owner: r.Owner}, r.Req)
+	return holdid.TagOf(h, req)
 }
