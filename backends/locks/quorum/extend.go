@@ -42,14 +42,6 @@ func (s *Store) extendKnown(ctx context.Context, h locks.Holder, t locks.Term, g
 	return e, false
 }
 
-// extensionOf is the result where a read shows that the owner does not have the grant.
-func extensionOf(o tally.Outcome) locks.ExtensionResult {
-	if o == tally.OtherOwner {
-		return locks.Taken
-	}
-	return locks.Gone
-}
-
 // undecidedResult is the result of a renewal that the votes do not decide.
 func (s *Store) undecidedResult(h locks.Holder, votes []vote.Vote, err error) locks.Extension {
 	if voters.NeedsRepair(votes) {
@@ -76,7 +68,10 @@ func (s *Store) extendAfterRead(ctx context.Context, h locks.Holder, fence int64
 		return locks.Extension{Result: locks.GivenBack}
 	case result != tally.Applied:
 		s.grants.forgetGrant(h, fence)
-		return locks.Extension{Result: extensionOf(result)}
+		if result == tally.OtherOwner {
+			return locks.Extension{Result: locks.Taken}
+		}
+		return locks.Extension{Result: locks.Gone}
 	}
 	all := g
 	there, gone := s.stillThere(votes, h.Owner, holdIDs(all.holds), ids)
