@@ -59,11 +59,8 @@ func (s *Store) unlockKnown(ctx context.Context, h locks.Holder, r locks.UnlockR
 		return 0, locks.ErrLost
 	case result == tally.Conflict:
 		return s.unlockDisputed(ctx, h, r, g, holds, votes)
-	case r.Fence == 0 && s.mayHaveAnother(votes):
-		return s.unlockAfterRead(ctx, h, r)
-	case r.Req == "" && tally.LostToRival(votes, s.set.Quorum, h.Owner):
-		return s.unlockAfterRead(ctx, h, r)
-	case result != tally.Applied: // perhaps it was given back, or taken anew, through another proxy
+	case r.Fence == 0 && s.mayHaveAnother(votes), r.Req == "" && tally.LostToRival(votes, s.set.Quorum, h.Owner),
+		result != tally.Applied: // perhaps it was given back, or taken anew, through another proxy
 		return s.unlockAfterRead(ctx, h, r)
 	}
 	n := s.countLeft(ctx, h, g, left, votes)
