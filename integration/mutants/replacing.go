@@ -19,7 +19,7 @@ var replacing = []Mutant{
 		Breaks:  "a quorum notes what is to be replaced: else an UNLOCK of it succeeds by what its proxy remembers",
 		Profile: "replacing",
 		Edits: []Edit{
-			{"backends/locks/quorum/acquire.go", "return 0, s.prepareReplace(ctx, r)", "return 0, ctx.Err()"},
+			{"backends/locks/quorum/acquire.go", "err = s.prepareReplace(ctx, &r)", "err = ctx.Err()"},
 			{"scripts/acquire.lua", "if known > tonumber(noted or '0') then", "if false then"},
 		},
 	},

@@ -117,23 +117,18 @@ func (s *Store) acquire(ctx context.Context, r locks.Attempt, seat int) (locks.D
 	if len(r.Others) > 0 {
 		return s.acquireAll(ctx, r)
 	}
-	dropped, err := s.prepare(ctx, &r)
+	dropped, err := int64(0), error(nil)
+	switch {
+	case r.Fresh:
+		dropped, err = s.prepareFresh(ctx, &r)
+	case r.Replaces != nil:
+		err = s.prepareReplace(ctx, &r)
+	}
 	if err != nil {
 		return locks.Decision{}, err
 	}
 	a, j := s.newAcquisition(r, dropped, seat, s.proposal())
 	return s.awaitAcquire(ctx, a, s.set.Ask(voters.AskAcquire, j, s.acquireDecides))
-}
-
-// prepare does what comes before a try in which the owner's grant, or another one, may be dropped. dropped is as in acquisition.
-func (s *Store) prepare(ctx context.Context, r *locks.Attempt) (dropped int64, err error) {
-	switch {
-	case r.Fresh:
-		return s.prepareFresh(ctx, r)
-	case r.Replaces != nil:
-		return 0, s.prepareReplace(ctx, r)
-	}
-	return 0, nil
 }
 
 // newAcquisition begins a try, whose clock runs from now on; seat is as in seatFor, and proposal is the fence that it proposes. It returns
@@ -265,7 +260,7 @@ func (s *Store) conclude(ctx context.Context, a *acquisition, votes []vote.Vote,
 			return v.Grant, v.Kind == vote.Yes && v.Reentered == t.Fence && tally.SeatOf(v) == t.Seat
 		})
 	}
-	if a.Fresh && a.dropped != 0 {
+	if a.dropped != 0 {
 		s.host.Keepalive.Supersede(a.holder, a.dropped, a.Asker)
 	}
 	if a.Replaces != nil {

@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -42,10 +43,10 @@ func (s *Store) newAcquisitions(ctx context.Context, r locks.Attempt) (all []*ac
 		attempts[i].Intent = r.Intent
 	}
 	if r.Fresh { // else there is nothing to ask before
-		inParallel(len(names), func(i int) { dropped[i], errs[i] = s.prepare(ctx, &attempts[i]) })
+		inParallel(len(names), func(i int) { dropped[i], errs[i] = s.prepareFresh(ctx, &attempts[i]) })
 	}
-	if failed := firstFailed(errs); failed >= 0 {
-		return nil, call, errs[failed]
+	if err := cmp.Or(errs...); err != nil {
+		return nil, call, err
 	}
 	var calls []voters.ScriptCall
 	proposal := s.proposal() // the same for all, so that a node's largest fence rises once
@@ -68,11 +69,6 @@ func inParallel(n int, do func(int)) {
 	}
 	do(0)
 	group.Wait()
-}
-
-// firstFailed is which of them is the first that is not nil; -1: none is.
-func firstFailed(errs []error) int {
-	return slices.IndexFunc(errs, func(err error) bool { return err != nil })
 }
 
 // decideAll is the answer to a try by the votes that have come.
@@ -137,7 +133,7 @@ func (s *Store) grantAll(ctx context.Context, all []*acquisition, round *voters.
 			ends[k], errs[k] = vote.EndLate, s.lateError(all[k], votes)
 		}
 	}
-	if failed := firstFailed(errs); failed >= 0 {
+	if failed := slices.IndexFunc(errs, func(err error) bool { return err != nil }); failed >= 0 {
 		s.set.Ended(round, votes, ends[failed])
 		for _, g := range grants {
 			if g.Hold != "" { // else conclude has undone it
