@@ -3,7 +3,6 @@ package quorum
 import (
 	"cmp"
 	"context"
-	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/holdid"
@@ -46,8 +45,7 @@ func (s *Store) Inspect(ctx context.Context, k locks.Key) (locks.Inspection, err
 // holding is who has the name, if the votes decide it; else the owner whom most nodes name, if any.
 func (s *Store) holding(votes []vote.Vote, k locks.Key) (locks.Holding, tally.Ownership) {
 	h := locks.Holding{Key: k, Waiters: s.host.Lines.Len(k.Whole())}
-	h.Readers = tally.Qth(votes, s.set.Quorum, tally.IsRead, func(v *vote.Vote) int { return v.Read.Readers })
-	h.Remaining = tally.Qth(votes, s.set.Quorum, tally.IsRead, func(v *vote.Vote) time.Duration { return v.Read.ReaderRest })
+	h.Readers, h.Remaining = tally.ReadBy(votes, s.set.Quorum)
 	owner, n, fence, who := tally.OwnerBy(votes, s.set.Quorum)
 	if who == tally.HeldByNobody || n == 0 {
 		return h, who

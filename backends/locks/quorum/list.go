@@ -86,8 +86,7 @@ func (s *Store) listed(ctx context.Context, votes []vote.Vote, at locks.Key) (lo
 		h, who = s.holding(votes, at)
 	}
 	if who == tally.HeldByNobody && tally.MaybeRead(votes, s.set.Quorum) {
-		h.Readers = tally.Qth(votes, 1, tally.IsRead, func(v *vote.Vote) int { return v.Read.Readers })
-		h.Remaining = tally.Qth(votes, 1, tally.IsRead, func(v *vote.Vote) time.Duration { return v.Read.ReaderRest })
+		h.Readers, h.Remaining = tally.ReadBy(votes, 1)
 	}
 	return h, nil
 }

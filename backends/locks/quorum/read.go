@@ -28,7 +28,8 @@ func (s *Store) Read(ctx context.Context, k locks.Key) (locks.Reading, error) {
 		return locks.Reading{}, err
 	}
 	h, who := s.holding(votes, k)
-	reading := locks.Reading{Readers: h.Readers, Reads: tally.Qth(votes, s.set.Quorum, tally.IsRead, func(v *vote.Vote) time.Duration { return v.Read.ReaderRest })}
+	var reading locks.Reading
+	reading.Readers, reading.Reads = tally.ReadBy(votes, s.set.Quorum)
 	switch {
 	case who == tally.HeldByNobody:
 		return reading, nil

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/holdid"
@@ -39,14 +40,20 @@ func OwnerBy(votes []vote.Vote, q int) (owner string, n int, fence int64, who Ow
 	return owner, n, fence, HeldByNobody
 }
 
-// IsRead reports whether a node says that somebody reads the name.
-func IsRead(v *vote.Vote) bool { return v.Kind == vote.Yes && v.Read.Readers > 0 }
+// isRead reports whether a node says that somebody reads the name.
+func isRead(v *vote.Vote) bool { return v.Kind == vote.Yes && v.Read.Readers > 0 }
+
+// ReadBy is how many read the name, and what is left of their leases, as q nodes say at least.
+func ReadBy(votes []vote.Vote, q int) (readers int, rest time.Duration) {
+	return Qth(votes, q, isRead, func(v *vote.Vote) int { return v.Read.Readers }),
+		Qth(votes, q, isRead, func(v *vote.Vote) time.Duration { return v.Read.ReaderRest })
+}
 
 // MaybeRead reports whether the nodes that do not vote may have what decides whether somebody reads the name.
 func MaybeRead(votes []vote.Vote, q int) bool {
 	n := 0
 	for i := range votes {
-		if IsRead(&votes[i]) {
+		if isRead(&votes[i]) {
 			n++
 		}
 	}
@@ -55,7 +62,7 @@ func MaybeRead(votes []vote.Vote, q int) bool {
 
 // AgreeOnReaders reports whether a quorum says that somebody reads the name, or that nobody does.
 func AgreeOnReaders(votes []vote.Vote, q int) bool {
-	_, n := Most(votes, func(v *vote.Vote) (bool, bool) { return IsRead(v), v.Kind == vote.Yes })
+	_, n := Most(votes, func(v *vote.Vote) (bool, bool) { return isRead(v), v.Kind == vote.Yes })
 	return n >= q
 }
 
