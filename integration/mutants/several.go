@@ -180,8 +180,8 @@ var Several = []Mutant{
 		Name:    "several-with-one-hold",
 		Breaks:  "each name has an id of its own for its hold: a node remembers those that are over without their names, and would take back none of the others",
 		Profile: "several",
-		Edits: []Edit{{"backends/locks/quorum/several.go", "		all, calls = append(all, a), append(calls, j)\n", `		if all, calls = append(all, a), append(calls, j); i > 0 {
-			j.Args[slices.Index(j.Args, a.id)], a.id = all[0].id, all[0].id
+		Edits: []Edit{{"backends/locks/quorum/several.go", "		all, calls = append(all, a), append(calls, one)\n", `		if all, calls = append(all, a), append(calls, one); i > 0 {
+			one.Args[slices.Index(one.Args, a.id)], a.id = all[0].id, all[0].id
 		}
 `}},
 	},

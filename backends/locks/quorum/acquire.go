@@ -127,8 +127,8 @@ func (s *Store) acquire(ctx context.Context, r locks.Attempt, seat int) (locks.D
 	if err != nil {
 		return locks.Decision{}, err
 	}
-	a, j := s.newAcquisition(r, dropped, seat, s.proposal())
-	return s.awaitAcquire(ctx, a, s.set.Ask(voters.AskAcquire, j, s.acquireDecides))
+	a, call := s.newAcquisition(r, dropped, seat, s.proposal())
+	return s.awaitAcquire(ctx, a, s.set.Ask(voters.AskAcquire, call, s.acquireDecides))
 }
 
 // newAcquisition begins a try, whose clock runs from now on; seat is as in seatFor, and proposal is the fence that it proposes. It returns
@@ -318,10 +318,10 @@ func (s *Store) settle(ctx context.Context, a *acquisition, votes []vote.Vote, f
 		return nil
 	}
 	stored := func(settled []vote.Vote) bool { return n+vote.CountKind(settled, vote.Yes) >= s.set.Quorum }
-	j := s.settleCall(a, fence)
+	call := s.settleCall(a, fence)
 	round := s.set.AskEach(voters.AskSettle, stored, func(i int) *voters.ScriptCall {
 		if votes[i].Kind == vote.Yes && !tally.StoredFence(&votes[i], fence) {
-			return &j
+			return &call
 		}
 		return nil
 	})

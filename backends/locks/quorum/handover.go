@@ -41,8 +41,8 @@ func (s *Store) releaseAndHandOver(r holdRelease, enough func([]vote.Vote) bool)
 		if w.Reader != "" || len(w.Others) > 0 { // its call has other keys, and there may be other readers behind it
 			return false
 		}
-		a, j := s.newAcquisition(w.Attempt, 0, seats.None, s.proposal())
-		acquire = j
+		var a *acquisition
+		a, acquire = s.newAcquisition(w.Attempt, 0, seats.None, s.proposal())
 		acquire.Round = s.set.Begin(voters.AskAcquire, s.acquireDecides)
 		w.Offer = &offer{store: s, a: a, round: acquire.Round}
 		return true

@@ -147,19 +147,19 @@ func (s *Store) scan(ctx context.Context, node int, r locks.ListRequest, from st
 		db = strconv.Itoa(r.DB)
 	}
 	pattern := nodekeys.Pattern(s.set.Opts.Prefix, db)
-	j := voters.ScriptCall{
+	call := voters.ScriptCall{
 		Args:    []string{"SCAN", from, "MATCH", pattern + cmp.Or(r.Match, "*"), "COUNT", strconv.Itoa(min(cmp.Or(max(r.Count, 0), listCount), listMost))},
 		Parse:   func(m []rueidis.RedisMessage) (vote.Vote, error) { return parsePage(m, s.set.Opts.Prefix) },
 		Expires: s.Now() + listTimeout,
 	}
-	return s.askOne(ctx, node, &j)
+	return s.askOne(ctx, node, &call)
 }
 
 // askOne asks one node for a page of its keys or leases. If the vote is not Yes, its Err says why.
-func (s *Store) askOne(ctx context.Context, node int, j *voters.ScriptCall) (vote.Vote, error) {
+func (s *Store) askOne(ctx context.Context, node int, call *voters.ScriptCall) (vote.Vote, error) {
 	round := s.set.AskEach(voters.AskList, voters.WaitForAll, func(i int) *voters.ScriptCall {
 		if i == node {
-			return j
+			return call
 		}
 		return nil
 	})

@@ -148,11 +148,11 @@ func (s *Store) scanOpenOn(ctx context.Context, node int) (leases []vote.OpenLea
 		if err := s.set.AcquireSlotToList(ctx); err != nil {
 			return nil, 0, v, err
 		}
-		j := voters.ScriptCall{
+		call := voters.ScriptCall{
 			Args:  s.set.Command(scripts.Open, s.set.RedisKeys(locks.Key{}), next, pattern, strconv.Itoa(endlessPage), voters.MS(2*s.set.Opts.MaxTTL/3)),
 			Parse: vote.ParseOpen(s.set.Opts.Prefix), Expires: s.Now() + listTimeout,
 		}
-		v, err = s.askOne(ctx, node, &j)
+		v, err = s.askOne(ctx, node, &call)
 		s.set.ReleaseSlot()
 		if err != nil || v.Kind != vote.Yes {
 			return nil, 0, v, err

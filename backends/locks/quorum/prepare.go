@@ -50,8 +50,7 @@ func (s *Store) prepareFresh(ctx context.Context, r *locks.Attempt) (dropped int
 // UNLOCK through a proxy that remembers the replaced grant could succeed afterwards, as with Force; and if the LOCK is
 // undone, a renewal could bring the replaced grant back where it was dropped.
 func (s *Store) prepareReplace(ctx context.Context, r *locks.Attempt) error {
-	limits := s.set.Opts.Timeouts(r.TTL)
-	votes, err := s.noteShortening(ctx, locks.Holder{Key: r.Key, Owner: r.Replaces.Owner}, r.Replaces.Fence, limits)
+	votes, err := s.noteShortening(ctx, locks.Holder{Key: r.Key, Owner: r.Replaces.Owner}, r.Replaces.Fence, s.set.Opts.Timeouts(r.TTL))
 	if err == nil && !s.set.Agree(votes) {
 		err = s.lockError(r.Name, votes)
 	}

@@ -32,15 +32,15 @@ type holdRelease struct {
 // releaseCall is the call of a release, which is retried until the lease has ended.
 func (s *Store) releaseCall(r holdRelease) voters.ScriptCall {
 	args := append([]string{r.holder.Owner, strconv.FormatInt(r.grant.fence, 10), r.how, r.request, r.grant.id, s.set.Opts.Random.ID(), voters.MS(r.lease), strconv.Itoa(len(r.ids))}, r.ids...)
-	j := voters.ScriptCall{
+	call := voters.ScriptCall{
 		Args: s.set.Command(scripts.Release, s.set.RedisKeys(r.holder.Key), args...), Parse: vote.ParseRelease,
 		Expires: s.Now() + max(r.lease, min(leastRetry, s.set.Opts.MaxTTL)), RetryUntilAcked: true,
 	}
 	if len(r.left) > 0 {
-		j.RetryArgs = j.Args
-		j.Args = s.appendHolds(slices.Clone(j.Args), r.left)
+		call.RetryArgs = call.Args
+		call.Args = s.appendHolds(slices.Clone(call.Args), r.left)
 	}
-	return j
+	return call
 }
 
 // askRelease asks all nodes for a release, and wakes the waiters: what these ask the nodes for from now on runs behind it.

@@ -19,12 +19,12 @@ import (
 // acquireAll is acquire for an Attempt with Others: an acquisition of each name, which all nodes are asked for in one call. A node
 // grants all of them or none, so each is decided by its own votes as if it were alone: see tally.AcquireAll.
 func (s *Store) acquireAll(ctx context.Context, r locks.Attempt) (locks.Decision, error) {
-	all, j, err := s.newAcquisitions(ctx, r)
+	all, call, err := s.newAcquisitions(ctx, r)
 	if err != nil {
 		return locks.Decision{}, err
 	}
 	defer s.endInFlight(all)
-	round := s.set.Ask(voters.AskAcquire, j, func(votes []vote.Vote) bool {
+	round := s.set.Ask(voters.AskAcquire, call, func(votes []vote.Vote) bool {
 		return tally.AcquireAll(votes, len(all), s.set.Quorum, tally.Running).Verdict != tally.Open
 	})
 	if err := round.Wait(ctx, s.set.Opts.Timeouts(r.TTL)); err != nil {
@@ -51,8 +51,8 @@ func (s *Store) newAcquisitions(ctx context.Context, r locks.Attempt) (all []*ac
 	var calls []voters.ScriptCall
 	proposal := s.proposal() // the same for all, so that a node's largest fence rises once
 	for i := range attempts {
-		a, j := s.newAcquisition(attempts[i], dropped[i], seats.None, proposal)
-		all, calls = append(all, a), append(calls, j)
+		a, one := s.newAcquisition(attempts[i], dropped[i], seats.None, proposal)
+		all, calls = append(all, a), append(calls, one)
 	}
 	since := ""
 	if !r.Since.IsZero() { // that would be older than all

@@ -230,15 +230,15 @@ func (s *Store) closeRelease(round *voters.Round, r *holdRelease) []vote.Vote {
 
 // unlockCall is releaseCall for the owner. If a node did this UNLOCK before, with another hold, its vote is a conflict.
 func (s *Store) unlockCall(r holdRelease) voters.ScriptCall {
-	j := s.releaseCall(r)
-	j.Parse = func(m []rueidis.RedisMessage) (vote.Vote, error) {
+	call := s.releaseCall(r)
+	call.Parse = func(m []rueidis.RedisMessage) (vote.Vote, error) {
 		v, err := vote.ParseRelease(m)
 		if v.Release.Hold != "" && holdid.RequestOf(v.Release.Hold) != holdid.RequestOf(r.ids[0]) {
 			v.Kind = vote.VersionConflict
 		}
 		return v, err
 	}
-	return j
+	return call
 }
 
 // unlockError is the error of a release that was not applied.
