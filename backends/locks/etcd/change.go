@@ -194,7 +194,7 @@ func (c *change) all(is func(*nameChange) bool) bool {
 func (s *Store) changed(x *nameChange, revision int64) {
 	d, w := &x.done, x.w
 	d.now = s.Now()
-	d.view = &view{now: d.now, sure: true, mod: revision}
+	d.view = &view{now: d.now, mod: revision}
 	s.cache.learn(x.q.key, w.rec, revision, revision, &ownWrite{began: d.began, ids: w.moved}, d.view)
 	for _, k := range w.ended {
 		s.cache.learn(k, nil, 0, revision, nil, nil)
@@ -333,7 +333,7 @@ func (s *Store) rangesOf(c *change) (ops []requestOp) {
 func (s *Store) parseAll(c *change, r *txnResponse) error {
 	all := r.unpacked()
 	for _, x := range c.each {
-		x.v = &view{sure: true, now: s.Now()}
+		x.v = &view{now: s.Now()}
 		for _, p := range s.parts(x.q) {
 			if len(all) == 0 || all[0].Range == nil {
 				return errLacks
@@ -371,7 +371,7 @@ func (s *Store) see(k locks.Key, kv *keyValue, at int64, v *view) error {
 
 // viewOf is a name as one key shows it.
 func (s *Store) viewOf(k locks.Key, kv *keyValue, at int64) (*view, error) {
-	v := &view{sure: true, now: s.Now()}
+	v := &view{now: s.Now()}
 	return v, s.see(k, kv, at, v)
 }
 

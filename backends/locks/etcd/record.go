@@ -218,7 +218,6 @@ type view struct {
 
 	beside beside
 
-	sure   bool // it was read; else it is what is remembered
 	resent bool // the change that is being decided may have been made before what is seen
 	now    time.Duration
 }

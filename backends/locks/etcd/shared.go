@@ -88,7 +88,7 @@ func (s *Store) readings(k locks.Key, found *rangeResponse, at int64) (all []*vi
 		if err != nil {
 			return nil, err
 		}
-		v := &view{sure: true, now: s.Now(), mod: mod}
+		v := &view{now: s.Now(), mod: mod}
 		s.cache.learn(locks.Holder{Key: k, Owner: string(rec.Owner)}.Reading().Key, rec, mod, at, nil, v)
 		all = append(all, v)
 	}

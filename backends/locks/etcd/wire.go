@@ -19,18 +19,16 @@ type header struct {
 func (h *header) cluster() string { return h.ClusterID }
 
 type keyValue struct {
-	Key    []byte `json:"key"`
-	Value  []byte `json:"value"`
-	Create int64  `json:"create_revision,string"`
-	Mod    int64  `json:"mod_revision,string"`
+	Key   []byte `json:"key"`
+	Value []byte `json:"value"`
+	Mod   int64  `json:"mod_revision,string"`
 }
 
 type rangeRequest struct {
-	Key      []byte `json:"key"`
-	End      []byte `json:"range_end,omitempty"`
-	Limit    int64  `json:"limit,omitempty"`
-	KeysOnly bool   `json:"keys_only,omitempty"`
-	Own      bool   `json:"serializable,omitempty"` // as the member has it, which asks no other one
+	Key   []byte `json:"key"`
+	End   []byte `json:"range_end,omitempty"`
+	Limit int64  `json:"limit,omitempty"`
+	Own   bool   `json:"serializable,omitempty"` // as the member has it, which asks no other one
 }
 
 type rangeResponse struct {
@@ -184,7 +182,6 @@ type watchCreate struct {
 
 type watchResponse struct {
 	Result struct {
-		Header   header       `json:"header"`
 		Created  bool         `json:"created"`
 		Canceled bool         `json:"canceled"`
 		Reason   string       `json:"cancel_reason"`
