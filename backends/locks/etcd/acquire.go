@@ -187,7 +187,7 @@ func (s *Store) granted(all ...*acquisition) (locks.Decision, error) {
 
 // Holder implements locks.Store.
 func (s *Store) Holder(ctx context.Context, k locks.Key) (locks.Decision, error) {
-	v, err := s.read(ctx, question{op: "LOCK", key: k, beside: true}, s.limit(0))
+	v, err := s.read(ctx, question{op: "LOCK", key: k, beside: true})
 	if err != nil {
 		return locks.Decision{}, err
 	}
@@ -200,7 +200,7 @@ func (s *Store) Holder(ctx context.Context, k locks.Key) (locks.Decision, error)
 
 // Read implements locks.Store.
 func (s *Store) Read(ctx context.Context, k locks.Key) (r locks.Reading, err error) {
-	v, err := s.read(ctx, question{op: "LOCK", key: k, beside: k.Reader == ""}, s.limit(0))
+	v, err := s.read(ctx, question{op: "LOCK", key: k, beside: k.Reader == ""})
 	if err != nil {
 		return r, err
 	}

@@ -376,8 +376,8 @@ func (s *Store) viewOf(k locks.Key, kv *keyValue, at int64) (*view, error) {
 }
 
 // read asks etcd for a name.
-func (s *Store) read(ctx context.Context, q question, limit time.Duration) (*view, error) {
+func (s *Store) read(ctx context.Context, q question) (*view, error) {
 	x := &nameChange{q: q}
-	err := s.readAll(ctx, &change{each: []*nameChange{x}}, limit)
+	err := s.readAll(ctx, &change{each: []*nameChange{x}}, s.limit(0))
 	return x.v, err
 }

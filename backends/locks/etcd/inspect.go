@@ -19,7 +19,7 @@ const (
 
 // Inspect implements locks.Inspector. The members agree by themselves, so each one that takes part shows the same.
 func (s *Store) Inspect(ctx context.Context, k locks.Key) (locks.Inspection, error) {
-	v, err := s.read(ctx, question{op: "LOCKCTL", key: k, beside: true}, s.limit(0))
+	v, err := s.read(ctx, question{op: "LOCKCTL", key: k, beside: true})
 	if err != nil {
 		v = &view{}
 	}
@@ -141,7 +141,7 @@ func (s *Store) page(ctx context.Context, r locks.ListRequest) (p page, err erro
 		}
 	}
 	if last := len(p.names) - 1; answer.More && last >= 0 && p.views[last] == nil { // its own key may be behind these
-		p.show(s.read(ctx, question{op: "LOCKCTL", key: p.names[last]}, s.limit(0)))
+		p.show(s.read(ctx, question{op: "LOCKCTL", key: p.names[last]}))
 	}
 	return p, nil
 }
@@ -200,7 +200,7 @@ func (s *Store) Force(ctx context.Context, k locks.Key, fence int64) (was locks.
 	}
 	fence = max(fence, 0) // from OfReaders
 	for {
-		v, err := s.read(ctx, question{op: "LOCKCTL", key: k, beside: true}, s.limit(0))
+		v, err := s.read(ctx, question{op: "LOCKCTL", key: k, beside: true})
 		if err != nil {
 			return was, held, err
 		}

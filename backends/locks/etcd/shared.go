@@ -227,12 +227,12 @@ func (s *Store) DropIntent(h locks.Holder) {
 	now := s.Now()
 	s.chores.Add(&chores.Chore{At: now, Until: now + locks.MaxIntent, Do: func(ctx context.Context) error {
 		defer s.host.Lines.Wake(h.Whole())
-		limit, key := s.limit(0), s.keys().intent(h.Whole())
-		v, err := s.read(ctx, question{op: "LOCK", key: h.Reading().Key, beside: true}, limit)
+		key := s.keys().intent(h.Whole())
+		v, err := s.read(ctx, question{op: "LOCK", key: h.Reading().Key, beside: true})
 		if err != nil || !v.beside.intent.of(h.Owner) {
 			return err
 		}
-		return s.client.call(ctx, limit, "kv/txn", txnRequest{
+		return s.client.call(ctx, s.limit(0), "kv/txn", txnRequest{
 			Compare: []compare{modIs(key, v.beside.intent.mod)},
 			Success: []requestOp{{Delete: &deleteRequest{Key: key}}},
 		}, &txnResponse{})
