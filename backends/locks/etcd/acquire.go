@@ -154,7 +154,7 @@ func (s *Store) granted(all ...*acquisition) (locks.Decision, error) {
 	now := s.Now()
 	err := error(nil)
 	if until <= now {
-		err = &locks.QuorumError{Op: "LOCK", Name: first.Name, Nodes: len(s.opts.Members), Need: s.need(), Failed: []error{errLate}}
+		err = s.undecided("LOCK", first.Name, errLate)
 	} else if first.Session != nil {
 		s.host.Keepalive.Lock()
 		if first.Session.EndedLocked() {

@@ -149,8 +149,12 @@ func (s *Store) commit(ctx context.Context, c *change) (made bool, err error) {
 			x.v.resent = d.resent
 		}
 	}
-	return false, &locks.QuorumError{Op: q.op, Name: q.key.Name, Nodes: len(s.opts.Members), Need: s.need(),
-		Failed: []error{errors.New("others change this lock all the time")}}
+	return false, s.undecided(q.op, q.key.Name, errors.New("others change this lock all the time"))
+}
+
+// undecided is the error of a change that etcd answered, and that is not decided for that.
+func (s *Store) undecided(op, name string, why error) error {
+	return &locks.QuorumError{Op: op, Name: name, Nodes: len(s.opts.Members), Need: s.need(), Failed: []error{why}}
 }
 
 // conclude notes, by the answer to a transaction, that the change was made. If it was not, and there is no error, c has the names as etcd has
@@ -180,7 +184,7 @@ func (s *Store) conclude(c *change, id string, d result, r *txnResponse) (made b
 		}
 		return true, nil
 	case d.resent && !c.all(func(x *nameChange) bool { return !x.v.has(x.q.hold) }):
-		return false, &locks.QuorumError{Nodes: len(s.opts.Members), Need: s.need(), Failed: []error{errUnsure}}
+		return false, s.undecided(c.each[0].q.op, c.each[0].q.key.Name, errUnsure)
 	}
 	return false, nil
 }

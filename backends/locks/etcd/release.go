@@ -29,10 +29,10 @@ func (s *Store) Release(ctx context.Context, r locks.UnlockRequest) (holdsLeft i
 	defer s.host.Lines.Wake(r.Whole())
 	defer s.changing.Begin(r.Key)() // after the session was told
 	d, err := s.change(ctx, question{op: "UNLOCK", key: r.Key, owner: r.Owner, tag: u.tag, ttl: s.opts.MaxTTL}, u.decide)
-	if few := (*locks.QuorumError)(nil); errors.As(err, &few) && few.Nodes == 0 {
-		few.Op, few.Name, few.Nodes, few.Need = "UNLOCK", r.Name, len(s.opts.Members), s.need()
-	}
-	if err != nil {
+	switch {
+	case errors.Is(err, errUnsure):
+		return 0, s.undecided("UNLOCK", r.Name, errUnsure)
+	case err != nil:
 		return 0, err
 	}
 	if u.repeat {
@@ -62,7 +62,7 @@ func (u *releasing) decide(v *view) (*write, error) {
 		}
 		return nil, nil
 	case v.resent && slices.ContainsFunc(before, func(id string) bool { return !v.has(id) }):
-		return nil, &locks.QuorumError{Failed: []error{errUnsure}} // else it might give back two
+		return nil, errUnsure // else it might give back two
 	case !v.held(u.Owner, u.Fence):
 		return nil, v.notHeld(u.Owner)
 	case u.tag != "" && !its && v.req != nil && v.req.Over != 0:

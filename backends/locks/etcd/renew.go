@@ -35,7 +35,7 @@ func (s *Store) Renew(ctx context.Context, r locks.RenewRequest) (validity time.
 	}
 	s.stats.renewals.Add(1)
 	if validity = d.began + r.TTL - locks.Drift(r.TTL) - s.Now(); validity <= 0 {
-		return 0, &locks.QuorumError{Op: "RENEW", Name: r.Name, Nodes: len(s.opts.Members), Need: s.need(), Failed: []error{errLate}}
+		return 0, s.undecided("RENEW", r.Name, errLate)
 	}
 	return validity, nil
 }
