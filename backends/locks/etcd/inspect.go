@@ -58,17 +58,15 @@ func since(ms int64) time.Duration {
 // holding is who has a name, or how many read it.
 func (s *Store) holding(k locks.Key, v *view) locks.Holding {
 	by := v.readBy()
+	h := locks.Holding{Key: k, Readers: len(by), Waiters: s.host.Lines.Len(k.Whole())}
+	if len(by) > 0 {
+		h.Remaining = by[0].Remaining
+	}
 	if len(v.holds) == 0 {
-		h := locks.Holding{Key: k, Readers: len(by), Waiters: s.host.Lines.Len(k.Whole())}
-		if len(by) > 0 {
-			h.Remaining = by[0].Remaining
-		}
 		return h
 	}
-	h := locks.Holding{
-		Key: k, Readers: len(by), Owner: string(v.rec.Owner), Fence: v.fence, Holds: v.count(), Remaining: v.remaining(), Held: since(v.rec.Since),
-		Info: string(v.rec.Info), Open: v.rec.Open, Waiters: s.host.Lines.Len(k.Whole()), Votes: max(s.need(), s.Stats().Voting),
-	}
+	h.Owner, h.Info, h.Fence, h.Open = string(v.rec.Owner), string(v.rec.Info), v.fence, v.rec.Open
+	h.Holds, h.Remaining, h.Held, h.Votes = v.count(), v.remaining(), since(v.rec.Since), max(s.need(), s.voting())
 	h.Waited, h.Here = s.cache.made(k, v.fence)
 	h.Client, h.Session = s.host.Keepalive.KeptFor(locks.Holder{Key: k, Owner: h.Owner}, v.fence)
 	return h

@@ -30,6 +30,16 @@ func (s *Store) Nodes() []locks.NodeStatus {
 	return slices.Clone(s.status.all)
 }
 
+// voting is how many members take part.
+func (s *Store) voting() (n int) {
+	for _, is := range s.Nodes() {
+		if is.Ready() {
+			n++
+		}
+	}
+	return n
+}
+
 // Run implements locks.Store: it follows releases, and looks at the members.
 func (s *Store) Run(ctx context.Context) {
 	for _, source := range s.host.Lines.Listen() {

@@ -11,14 +11,8 @@ import (
 // It asks no member anything.
 func (s *Store) Report(r *metrics.Report) {
 	nodes := s.Nodes()
-	voting := 0
-	for i := range nodes {
-		if nodes[i].Ready() {
-			voting++
-		}
-	}
 	r.Gauge("lockproxy_lock_nodes", "Members of etcd that lock-store names.", float64(len(nodes)))
-	r.Gauge("lockproxy_lock_nodes_voting", "Members that answer, have a leader, and let the user in.", float64(voting))
+	r.Gauge("lockproxy_lock_nodes_voting", "Members that answer, have a leader, and let the user in.", float64(s.voting()))
 	r.Gauge("lockproxy_lock_nodes_quorum", "Members that must vote for anything to be decided.", float64(s.need()))
 	for i, n := range nodes {
 		name := n.Address

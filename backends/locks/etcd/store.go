@@ -126,13 +126,7 @@ func (s *Store) Stats() locks.Stats {
 		Renewals: c.renewals.Load(), Undos: c.undos.Load(), Repeats: c.repeats.Load(),
 		Forces: c.forces.Load(), Rounds: c.rounds.Load(),
 	}
-	for _, n := range s.Nodes() {
-		st.Nodes++
-		if n.Ready() {
-			st.Voting++
-		}
-	}
-	st.Each = s.client.counts()
+	st.Nodes, st.Voting, st.Each = len(s.opts.Members), s.voting(), s.client.counts()
 	return st
 }
 
