@@ -9,7 +9,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 )
 
-// An acquisition is one LOCK.
+// An acquisition is what a LOCK is for one name.
 type acquisition struct {
 	locks.Attempt
 	id  string // of the hold
@@ -22,8 +22,13 @@ type acquisition struct {
 	// by the last call of decide
 	decision locks.Decision
 	was      *view // what the grant drops; nil: nothing
-	seen     *view // what it was decided from
-	wrote    *write
+}
+
+// An acquiring is one LOCK, of one name or several.
+type acquiring struct {
+	change
+	names    []*acquisition
+	decision *locks.Decision // why nothing is written
 }
 
 var errLate = errors.New("answered after the lease had ended")
@@ -33,37 +38,46 @@ func (s *Store) Acquire(ctx context.Context, r locks.Attempt) (locks.Decision, e
 	if err := ctx.Err(); err != nil {
 		return locks.Decision{}, err
 	}
-	if len(r.Others) > 0 {
-		return s.acquireAll(ctx, &r)
+	a := &acquiring{}
+	a.decide = a.decideAll
+	if len(r.Others) == 0 {
+		a.decide = a.decideOne
 	}
-	a, q := s.newAcquisition(&r)
-	if r.Permits > 0 {
-		a.guess = s.seats.Pick(r.Key, r.Permits, s.opts.Random.Int)
+	var undo []undoing
+	for _, k := range r.Names() {
+		one, q := s.newAcquisition(r.For(k))
+		if r.Fresh || r.Replaces != nil {
+			defer s.changing.Begin(k)()
+		}
+		a.names, a.each = append(a.names, one), append(a.each, &nameChange{q: q, v: s.remembered(q)})
+		undo = append(undo, undoing{k, []string{one.id}})
 	}
-	if r.Fresh || r.Replaces != nil {
-		defer s.changing.Begin(r.Key)()
-	}
-	d, err := s.change(ctx, q, func(v *view) (_ *write, err error) {
-		a.wrote, err = a.decide(v)
-		return a.wrote, err
-	})
-	switch {
-	case d == nil && err != nil:
-		if w := a.wrote; w != nil && w.open {
-			s.undoUnanswered(w, undoing{r.Key, []string{a.id}})
+	made, err := s.commit(ctx, &a.change)
+	switch w := a.each[0].w; {
+	case made:
+		for i, one := range a.names {
+			one.done = a.each[i].done
+		}
+		return s.granted(a.names...)
+	case err != nil:
+		if w != nil && w.open {
+			s.undoUnanswered(w, undo...)
 		}
 		return locks.Decision{}, err
-	case d == nil:
-		if a.decision.Granted {
-			s.stats.repeats.Add(1)
-		}
-		if a.decision.Why == locks.Readers && a.Intent > 0 {
-			s.putIntents(ctx, &r, &nameChange{q: q, v: a.seen})
-		}
-		return a.decision, nil
+	case a.decision.Granted:
+		s.stats.repeats.Add(1)
+	case r.Intent > 0 && (len(a.names) > 1 || a.decision.Why == locks.Readers):
+		s.putIntents(ctx, &r, a.each...)
 	}
-	a.done = *d
-	return s.granted(a)
+	return *a.decision, nil
+}
+
+// decideOne has the only name decided.
+func (a *acquiring) decideOne() (write bool, err error) {
+	x, one := a.each[0], a.names[0]
+	x.w, err = one.decide(x.v)
+	a.decision = &one.decision
+	return x.w != nil, err
 }
 
 // newAcquisition is what an attempt is to etcd.
@@ -72,12 +86,15 @@ func (s *Store) newAcquisition(r *locks.Attempt) (*acquisition, question) {
 	if r.Req != "" {
 		a.tag = tagOf(locks.Holder{Key: r.Key, Owner: r.Owner}, r.Req)
 	}
+	if r.Permits > 0 {
+		a.guess = s.seats.Pick(r.Key, r.Permits, s.opts.Random.Int)
+	}
 	return a, question{op: "LOCK", key: r.Key, owner: r.Owner, tag: a.tag, hold: a.id, ttl: r.TTL, beside: true, seats: r.Permits > 0}
 }
 
 // decide is what an acquisition writes.
 func (a *acquisition) decide(v *view) (*write, error) {
-	a.decision, a.was, a.seen = locks.Decision{}, nil, v
+	a.decision, a.was = locks.Decision{}, nil
 	held, mine := len(v.holds) > 0, v.held(a.Owner, 0)
 	same := a.tag != "" && mine && v.hasTag(a.tag) // a hold of this very request
 	replaces := a.Replaces != nil && !same

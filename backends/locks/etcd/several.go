@@ -1,7 +1,6 @@
 package etcd
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
@@ -17,51 +16,8 @@ const (
 	fewReqs  = 16 // requests of a name that one change of several notes to be over
 )
 
-// A several is a LOCK for several names.
-type several struct {
-	change
-	names    []*acquisition
-	decision *locks.Decision // why nothing is written
-}
-
-// acquireAll is Acquire for several names.
-func (s *Store) acquireAll(ctx context.Context, r *locks.Attempt) (locks.Decision, error) {
-	a := &several{}
-	a.decide = a.decideAll
-	var undo []undoing
-	for _, k := range r.Names() {
-		one, q := s.newAcquisition(r.For(k))
-		if r.Fresh {
-			defer s.changing.Begin(k)()
-		}
-		a.names, a.each = append(a.names, one), append(a.each, &nameChange{q: q, v: s.remembered(q)})
-		undo = append(undo, undoing{k, []string{one.id}})
-	}
-	made, err := s.commit(ctx, &a.change)
-	switch w := a.each[0].w; {
-	case made:
-		for i, one := range a.names {
-			one.done = a.each[i].done
-		}
-		return s.granted(a.names...)
-	case err != nil:
-		if w != nil && w.open {
-			s.undoUnanswered(w, undo...)
-		}
-	case a.decision.Granted:
-		s.stats.repeats.Add(1)
-		return *a.decision, nil
-	default:
-		if r.Intent > 0 {
-			s.putIntents(ctx, r, a.each...)
-		}
-		return *a.decision, nil
-	}
-	return locks.Decision{}, err
-}
-
 // decideAll has each name decided. By the cache only an owner that has a name, or finds it free, decides anything.
-func (a *several) decideAll() (write bool, err error) {
+func (a *acquiring) decideAll() (write bool, err error) {
 	a.decision = nil
 	over, refused := locks.Decision{Granted: true}, locks.Decision{}
 	for i, one := range a.names {
