@@ -78,10 +78,10 @@ func (s *Store) look(ctx context.Context, i int, l *Look) {
 	slices.Sort(l.Trips)
 	l.Version, l.Cluster, l.Member, l.Learner, l.Alarms = r.Version, r.ClusterID, r.MemberID, r.Learner, r.Errors
 	l.Size, l.Quota = r.Size, r.Quota
-	if r.Leader != "0" {
-		l.Leader = r.Leader
+	if !r.hasLeader() {
+		return
 	}
-	if l.Leader == "" || l.Learner {
+	if l.Leader = r.Leader; l.Learner {
 		return
 	}
 	key := s.keys().floor()

@@ -85,7 +85,7 @@ func (s *Store) probeAll(ctx context.Context) []statusResponse {
 func (s *Store) probe(ctx context.Context, i int, r *statusResponse) (took time.Duration, err error) {
 	began := s.Now()
 	err = s.client.try(ctx, i, pathStatus, []byte("{}"), r)
-	if took = s.Now() - began; err != nil || r.Leader == "" || r.Leader == "0" || r.Learner {
+	if took = s.Now() - began; err != nil || !r.hasLeader() || r.Learner {
 		return took, err
 	}
 	shown := s.client.try(ctx, i, pathRange, encode(rangeRequest{Key: s.keys().floor(), Own: true}), &rangeResponse{})
@@ -105,7 +105,7 @@ func (s *Store) noteStatus(i int, r *statusResponse, err error, took time.Durati
 		n.State, n.Err = locks.NodeDown, err
 	case s.client.foreign(r.cluster()):
 		n.State, n.Err = locks.NodeRefusing, errForeign
-	case r.Leader == "" || r.Leader == "0":
+	case !r.hasLeader():
 		n.State, n.Err = locks.NodeRefusing, errors.New("no leader")
 	case r.Learner:
 		n.State, n.Err = locks.NodeRefusing, errors.New("a learner")

@@ -136,8 +136,14 @@ func (s *Store) wasCut(e *watchEvent) {
 
 // A stream is a watch that has begun.
 type stream struct {
-	body io.Closer
-	dec  *json.Decoder
+	body  io.Closer
+	abort context.CancelFunc // of the request
+	dec   *json.Decoder
+}
+
+func (st *stream) close() {
+	st.abort()
+	_ = st.body.Close()
 }
 
 // watch begins one at a member, and returns when the member tells of everything from then on.
@@ -162,7 +168,7 @@ func (c *client) watch(ctx context.Context, member int, w watchCreate) (*stream,
 		abort()
 		return nil, errors.Join(errors.New("watching"), err)
 	}
-	st := &stream{body: closing{resp.Body, abort}, dec: json.NewDecoder(resp.Body)}
+	st := &stream{resp.Body, abort, json.NewDecoder(resp.Body)}
 	var first watchResponse
 	err = st.dec.Decode(&first)
 	if err == nil && (!first.Result.Created || first.Result.Canceled) {
@@ -176,26 +182,15 @@ func (c *client) watch(ctx context.Context, member int, w watchCreate) (*stream,
 		err = errTimeout
 	}
 	if err != nil {
-		_ = st.body.Close()
+		st.close()
 		return nil, err
 	}
 	return st, nil
 }
 
-// closing ends a request together with its body.
-type closing struct {
-	io.Closer
-	abort context.CancelFunc
-}
-
-func (c closing) Close() error {
-	c.abort()
-	return c.Closer.Close()
-}
-
 // read calls event for each, until there are no more.
 func (st *stream) read(event func(*watchEvent)) error {
-	defer st.body.Close()
+	defer st.close()
 	for {
 		var r watchResponse
 		if err := st.dec.Decode(&r); err != nil {

@@ -169,6 +169,9 @@ type statusResponse struct {
 	Quota   int64    `json:"dbSizeQuota,string"` // since 3.6
 }
 
+// hasLeader reports whether the member knows of one.
+func (r *statusResponse) hasLeader() bool { return r.Leader != "" && r.Leader != "0" }
+
 type watchRequest struct {
 	Create watchCreate `json:"create_request"`
 }
