@@ -82,10 +82,7 @@ func (a *acquiring) decideOne() (write bool, err error) {
 
 // newAcquisition is what an attempt is to etcd.
 func (s *Store) newAcquisition(r *locks.Attempt) (*acquisition, question) {
-	a := &acquisition{Attempt: *r, id: s.opts.Random.ID()}
-	if r.Req != "" {
-		a.tag = tagOf(locks.Holder{Key: r.Key, Owner: r.Owner}, r.Req)
-	}
+	a := &acquisition{Attempt: *r, id: s.opts.Random.ID(), tag: tagOf(locks.Holder{Key: r.Key, Owner: r.Owner}, r.Req)}
 	if r.Permits > 0 {
 		a.guess = s.seats.Pick(r.Key, r.Permits, s.opts.Random.Int)
 	}

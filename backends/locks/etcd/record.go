@@ -186,8 +186,11 @@ func (k keys) notices() string           { return k.prefix + "/notice/" }
 func (k keys) notice(id string) []byte   { return []byte(k.notices() + id) }
 func after(prefix string) (end []byte)   { end = []byte(prefix); end[len(end)-1]++; return end }
 
-// tagOf is that of a request. What it begins with is the same for all names.
+// tagOf is that of a request, empty if it has no id. What it begins with is the same for all names.
 func tagOf(h locks.Holder, r string) string {
+	if r == "" {
+		return ""
+	}
 	return digest(locks.Key{DB: h.DB}, h.Owner, r)[:groupDigits] + digest(h.Key, h.Owner, r)
 }
 

@@ -22,10 +22,7 @@ type releasing struct {
 // Release implements locks.Store.
 func (s *Store) Release(ctx context.Context, r locks.UnlockRequest) (holdsLeft int, err error) {
 	h := locks.Holder{Key: r.Key, Owner: r.Owner}
-	u := &releasing{UnlockRequest: r}
-	if r.Req != "" {
-		u.tag = tagOf(h, r.Req)
-	}
+	u := &releasing{UnlockRequest: r, tag: tagOf(h, r.Req)}
 	defer s.host.Lines.Wake(r.Whole())
 	defer s.changing.Begin(r.Key)() // after the session was told
 	d, err := s.change(ctx, question{op: "UNLOCK", key: r.Key, owner: r.Owner, tag: u.tag, ttl: s.opts.MaxTTL}, u.decide)
