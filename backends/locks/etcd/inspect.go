@@ -34,20 +34,23 @@ func (s *Store) Inspect(ctx context.Context, k locks.Key) (locks.Inspection, err
 		}
 		in.Nodes = append(in.Nodes, one)
 	}
-	for i, h := range v.holds {
-		if h.Tag != "" && slices.ContainsFunc(v.holds[:i], func(x liveHold) bool { return x.Tag == h.Tag }) {
+	in.Each = v.eachHold()
+	return in, err
+}
+
+// eachHold is how long each hold has been there, and has left, the oldest first. The attempts of one request are one hold.
+func (v *view) eachHold() (all []locks.HeldFor) {
+	of := map[string]int{} // places in all, by tag
+	for _, h := range v.holds {
+		if at, known := of[h.Tag]; known && h.Tag != "" {
+			all[at].Left = max(all[at].Left, h.shown(v.now))
 			continue
 		}
-		each := locks.HeldFor{Taken: since(h.Taken), Left: h.shown(v.now)}
-		for _, x := range v.holds[i+1:] {
-			if h.Tag != "" && x.Tag == h.Tag {
-				each.Left = max(each.Left, x.shown(v.now))
-			}
-		}
-		in.Each = append(in.Each, each)
+		of[h.Tag] = len(all)
+		all = append(all, locks.HeldFor{Taken: since(h.Taken), Left: h.shown(v.now)})
 	}
-	slices.SortStableFunc(in.Each, func(a, b locks.HeldFor) int { return cmp.Compare(b.Taken, a.Taken) })
-	return in, err
+	slices.SortStableFunc(all, func(a, b locks.HeldFor) int { return cmp.Compare(b.Taken, a.Taken) })
+	return all
 }
 
 // since is how long ago a moment was, as people are told.
