@@ -99,7 +99,7 @@ func (a *acquisition) decide(v *view) (*write, error) {
 	case a.tag != "" && !same && v.req != nil && v.req.Over != 0:
 		a.decision = locks.Decision{Granted: true, Grant: locks.Grant{Key: a.Key, Owner: a.Owner, Fence: v.req.Over, Hold: a.id}}
 		return nil, nil
-	case replaces && !(held && v.held(a.Replaces.Owner, a.Replaces.Fence)),
+	case replaces && !v.held(a.Replaces.Owner, a.Replaces.Fence),
 		held && !mine && !replaces,
 		held && a.NoReenter && !same:
 		a.decision = v.refusal()
@@ -165,38 +165,40 @@ func (s *Store) granted(all ...*acquisition) (locks.Decision, error) {
 			s.host.Keepalive.Lose(locks.Holder{Key: a.Key, Owner: string(was.rec.Owner)}, was.fence, locks.LossTaken, locks.ReplacedReason)
 		}
 	}
-	now := s.Now()
-	err := error(nil)
+	now, err := s.Now(), error(nil)
 	if until <= now {
 		err = s.undecided("LOCK", first.Name, errLate)
 	} else if first.Session != nil {
-		s.host.Keepalive.Lock()
-		if first.Session.EndedLocked() {
-			err = locks.ErrSessionEnded
-		}
+		err = s.addToSession(all, until)
+	}
+	if err != nil {
 		for _, a := range all {
-			if err == nil {
-				s.host.Keepalive.AddLocked(&a.Attempt, a.id, a.done.view.fence, a.done.began, until)
-			}
+			s.undoLater(a.Key, a.id)
 		}
-		s.host.Keepalive.Unlock()
+		return locks.Decision{}, err
 	}
 	d := locks.Decision{Granted: true}
 	for _, a := range all {
 		v := a.done.view
-		if err != nil {
-			s.undoLater(a.Key, a.id)
-			continue
-		}
 		if v.count() == 1 {
 			s.cache.note(a.Key, v.fence, now-a.Asked)
 		}
 		d.Add(locks.Grant{Key: a.Key, Owner: a.Owner, Fence: v.fence, Validity: until - now, Holds: v.count(), Hold: a.id})
 	}
-	if err != nil {
-		return locks.Decision{}, err
-	}
 	return d, nil
+}
+
+// addToSession has the session of a LOCK renew what was granted, unless it has ended.
+func (s *Store) addToSession(all []*acquisition, until time.Duration) error {
+	s.host.Keepalive.Lock()
+	defer s.host.Keepalive.Unlock()
+	if all[0].Session.EndedLocked() {
+		return locks.ErrSessionEnded
+	}
+	for _, a := range all {
+		s.host.Keepalive.AddLocked(&a.Attempt, a.id, a.done.view.fence, a.done.began, until)
+	}
+	return nil
 }
 
 // Holder implements locks.Store.
@@ -233,9 +235,4 @@ func (s *Store) Read(ctx context.Context, k locks.Key) (r locks.Reading, err err
 func (s *Store) Undo(g locks.Grant) {
 	s.host.Keepalive.Drop(locks.Holder{Key: g.Key, Owner: g.Owner}, g.Hold)
 	s.undoLater(g.Key, g.Hold)
-}
-
-// shorter reports whether a hold would end earlier than it does now.
-func shorter(h liveHold, now, ttl time.Duration) bool {
-	return h.end > now+ttl+locks.Drift(ttl)
 }

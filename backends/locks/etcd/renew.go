@@ -22,7 +22,7 @@ func (s *Store) Renew(ctx context.Context, r locks.RenewRequest) (validity time.
 		for _, x := range v.holds {
 			put(all, x.renewed(r.TTL))
 			w.moved = append(w.moved, x.ID)
-			if shorter(x, v.now, r.TTL) {
+			if x.end > v.now+r.TTL+locks.Drift(r.TTL) { // it ends earlier than it did
 				w.cut = newCut(h)
 			}
 		}

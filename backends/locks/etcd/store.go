@@ -69,8 +69,6 @@ type Store struct {
 // storeCounters are what Stats says of a Store.
 type storeCounters struct{ renewals, undos, repeats, forces, rounds atomic.Int64 }
 
-var errMaxTTL = errors.New("max-ttl is under a second")
-
 // New makes a Store. It needs no network.
 func New(o Options) (*Store, error) {
 	o.MaxTTL = cmp.Or(o.MaxTTL, time.Minute)
@@ -80,7 +78,7 @@ func New(o Options) (*Store, error) {
 		return nil, errors.New("no member of etcd is named")
 	}
 	if o.MaxTTL < time.Second {
-		return nil, errMaxTTL
+		return nil, errors.New("max-ttl is under a second")
 	}
 	s := &Store{opts: o, client: newClient(&o), chores: chores.New(locks.SinceStart), leases: leases{kinds: map[int64]*lease{}}}
 	s.client.leaseGone = s.leases.forget
