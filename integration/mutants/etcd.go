@@ -282,7 +282,7 @@ var Etcd = []Mutant{
 		Breaks: "a LOCK of several names whose answer was lost is not granted if some of them were given back since",
 		Rare:   true,
 		Units:  Units{"backends/locks/etcd", "^TestSeveral_LostAnswers$"},
-		Edits:  []Edit{{"backends/locks/etcd/change.go", "case d.resent && !c.all(", "case d.resent && len(c.each) > 9 && !c.all("}},
+		Edits:  []Edit{{"backends/locks/etcd/change.go", "case d.resent && slices.ContainsFunc(", "case d.resent && len(c.each) > 9 && slices.ContainsFunc("}},
 	},
 	{
 		Name:   "etcd-seat-of-the-first",

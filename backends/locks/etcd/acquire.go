@@ -220,10 +220,9 @@ func (s *Store) Read(ctx context.Context, k locks.Key) (r locks.Reading, err err
 	if err != nil {
 		return r, err
 	}
-	for _, by := range v.beside.readers {
-		if len(by.holds) > 0 {
-			r.Readers, r.Reads = r.Readers+1, max(r.Reads, by.remaining())
-		}
+	by := v.readBy()
+	if r.Readers = len(by); len(by) > 0 {
+		r.Reads = by[0].Remaining
 	}
 	if r.Held = len(v.holds) > 0; r.Held {
 		r.Owner, r.Info, r.Fence, r.Remaining, r.Holds, r.Open = string(v.rec.Owner), string(v.rec.Info), v.fence, v.remaining(), v.count(), v.rec.Open

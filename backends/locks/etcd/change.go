@@ -183,7 +183,7 @@ func (s *Store) conclude(c *change, id string, d result, r *txnResponse) (made b
 			x.done.now, x.done.view = x.v.now, x.v
 		}
 		return true, nil
-	case d.resent && !c.all(func(x *nameChange) bool { return !x.v.has(x.q.hold) }):
+	case d.resent && slices.ContainsFunc(c.each, func(x *nameChange) bool { return x.v.has(x.q.hold) }):
 		return false, s.undecided(c.each[0].q.op, c.each[0].q.key.Name, errUnsure)
 	}
 	return false, nil

@@ -288,6 +288,16 @@ func (v *view) remaining() (rest time.Duration) {
 	return rest
 }
 
+// validUntil is the last end of these holds that this proxy told their owner; 0: it told none.
+func (v *view) validUntil(ids []string) (until time.Duration) {
+	for _, h := range v.holds {
+		if slices.Contains(ids, h.ID) {
+			until = max(until, h.valid)
+		}
+	}
+	return until
+}
+
 // refusal is the answer to a LOCK where another owner has the name, or may not re-enter.
 func (v *view) refusal() locks.Decision {
 	if len(v.holds) == 0 {

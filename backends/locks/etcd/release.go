@@ -117,7 +117,7 @@ func removal(v *view, ids []string) *write {
 // take removes holds without their owner's UNLOCK, if they are there. freed reports that the name is free for that.
 func (s *Store) take(ctx context.Context, k locks.Key, ids []string) (freed bool, err error) {
 	d, err := s.change(ctx, question{op: "UNLOCK", key: k, ttl: s.opts.MaxTTL}, func(v *view) (*write, error) {
-		if freed = false; v.rec == nil || !slices.ContainsFunc(v.rec.Holds, func(h hold) bool { return slices.Contains(ids, h.ID) }) {
+		if freed = false; !slices.ContainsFunc(ids, v.has) {
 			return nil, nil
 		}
 		w := removal(v, ids)

@@ -70,11 +70,7 @@ func (s *Store) Extend(ctx context.Context, h locks.Holder, fence int64, t locks
 	}
 	if d != nil {
 		s.stats.renewals.Add(1)
-		for _, x := range d.view.holds {
-			if slices.Contains(ids, x.ID) {
-				e.Until = max(e.Until, x.valid)
-			}
-		}
+		e.Until = max(e.Until, d.view.validUntil(ids))
 	}
 	return e
 }

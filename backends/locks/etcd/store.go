@@ -22,7 +22,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -141,14 +140,8 @@ func (s *Store) Repeated(h locks.Holder, req string) bool {
 
 // Until implements locks.Store.
 func (s *Store) Until(h locks.Holder, fence int64, ids []string) (until time.Duration, known bool) {
-	v := s.cache.view(h.Key, s.Now())
-	if !v.held(h.Owner, fence) {
-		return 0, false
-	}
-	for _, x := range v.holds {
-		if slices.Contains(ids, x.ID) {
-			until = max(until, x.valid)
-		}
+	if v := s.cache.view(h.Key, s.Now()); v.held(h.Owner, fence) {
+		until = v.validUntil(ids)
 	}
 	return until, until != 0
 }
