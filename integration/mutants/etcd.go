@@ -233,7 +233,7 @@ var Etcd = []Mutant{
 		Breaks: "so does a writer who comes after permits that have ended",
 		Rare:   true,
 		Units:  Units{"backends/locks/etcd", "^TestPermits_SeatGoesWithTheLock$"},
-		Edits:  []Edit{{"backends/locks/etcd/shared.go", "	remove(seats.Key, seats.End)\n", ""}},
+		Edits:  []Edit{{"backends/locks/etcd/shared.go", "	t.remove(seats.Key, seats.End)\n", ""}},
 	},
 	{
 		Name:   "etcd-seats-beyond",

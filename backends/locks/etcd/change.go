@@ -203,7 +203,7 @@ func (s *Store) changed(x *nameChange, revision int64) {
 	for _, k := range w.ended {
 		s.cache.learn(k, nil, 0, revision, nil, nil)
 	}
-	s.noteSeat(x.q.key, x.v, w)
+	s.noteSeat(x)
 	s.expireLater(x.q.key)
 }
 
@@ -264,11 +264,11 @@ func (s *Store) writes(ctx context.Context, x *nameChange, id string, base int64
 		}
 		put(k.lock(q.key), w.rec, w.need)
 	} else {
-		t.Success = append(t.Success, requestOp{Delete: &deleteRequest{Key: k.lock(q.key)}})
+		t.remove(k.lock(q.key), nil)
 	}
-	s.putSeat(q, v, w, t, t.Success[lock].Put)
+	s.putSeat(x, t, t.Success[lock].Put)
 	if w.ended = nil; w.newcomer {
-		s.keepApart(q, v, w, t)
+		s.keepApart(x, t)
 	}
 	if w.last != nil {
 		w.last.Op = id

@@ -66,24 +66,24 @@ func (a *acquisition) sit(v *view, w *write) bool {
 }
 
 // takeSeat has a transaction do nothing if the seat that it takes is not as it was.
-func (s *Store) takeSeat(q question, w *write, t *txnRequest) {
-	k, whole := s.keys(), q.key.Whole()
+func (s *Store) takeSeat(x *nameChange, t *txnRequest) {
+	k, whole, w := s.keys(), x.q.key.Whole(), x.w
 	t.Compare = append(t.Compare, modIs(k.seat(whole, w.rec.Seat), w.taken.mod))
-	if w.taken.rec != nil && string(w.taken.rec.Owner) != q.owner {
+	if w.taken.rec != nil && string(w.taken.rec.Owner) != x.q.owner {
 		gone := locks.Holder{Key: whole, Owner: string(w.taken.rec.Owner)}.Reading().Key
-		t.Success = append(t.Success, requestOp{Delete: &deleteRequest{Key: k.lock(gone)}})
+		t.remove(k.lock(gone), nil)
 		w.ended = append(w.ended, gone)
 	}
 }
 
 // putSeat has a transaction write or remove the seat with the lock.
-func (s *Store) putSeat(q question, v *view, w *write, t *txnRequest, lock *putRequest) {
-	had, has := seatOf(v.rec), seatOf(w.rec)
+func (s *Store) putSeat(x *nameChange, t *txnRequest, lock *putRequest) {
+	had, has := seatOf(x.v.rec), seatOf(x.w.rec)
 	if has != 0 {
-		t.Success = append(t.Success, requestOp{Put: &putRequest{Key: s.keys().seat(q.key, has), Value: lock.Value, Lease: lock.Lease}})
+		t.Success = append(t.Success, requestOp{Put: &putRequest{Key: s.keys().seat(x.q.key, has), Value: lock.Value, Lease: lock.Lease}})
 	}
 	if had != 0 && had != has {
-		t.Success = append(t.Success, requestOp{Delete: &deleteRequest{Key: s.keys().seat(q.key, had)}})
+		t.remove(s.keys().seat(x.q.key, had), nil)
 	}
 }
 
@@ -95,11 +95,9 @@ func seatOf(r *record) int {
 }
 
 // noteSeat remembers which seats were taken and freed here.
-func (s *Store) noteSeat(k locks.Key, before *view, w *write) {
-	had, has := seatOf(before.rec), seatOf(w.rec)
-	if had == has {
-		return
+func (s *Store) noteSeat(x *nameChange) {
+	if had, has := seatOf(x.v.rec), seatOf(x.w.rec); had != has {
+		s.seats.Took(x.q.key, has-1)
+		s.seats.Freed(x.q.key, had-1)
 	}
-	s.seats.Took(k, has-1)
-	s.seats.Freed(k, had-1)
 }

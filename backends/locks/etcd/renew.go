@@ -113,11 +113,7 @@ func extension(v *view, h locks.Holder, fence int64, t locks.Term, ids []string)
 		}
 		w.moved = append(w.moved, x.ID)
 	}
-	for _, id := range ids {
-		if !v.has(id) {
-			e.Released = append(e.Released, id)
-		}
-	}
+	e.Released = slices.DeleteFunc(slices.Clone(ids), v.has)
 	if len(w.moved) == 0 {
 		return e, nil
 	}

@@ -124,25 +124,23 @@ func (a *acquisition) inTheWay(v *view) (refused locks.Decision, is bool) {
 	return refused, is
 }
 
-// keepApart has a transaction grant nothing if the other way to have the name is not as v shows it, and remove what has ended there.
-func (s *Store) keepApart(q question, v *view, w *write, t *txnRequest) {
-	k, b, whole := s.keys(), &v.beside, q.key.Whole()
-	remove := func(from, to []byte) {
-		t.Success = append(t.Success, requestOp{Delete: &deleteRequest{Key: from, End: to}})
-	}
+// keepApart has a transaction grant nothing if the other way to have the name is not as was seen, and remove what has ended there.
+func (s *Store) keepApart(x *nameChange, t *txnRequest) {
+	q, b, w := x.q, &x.v.beside, x.w
+	k, whole := s.keys(), q.key.Whole()
 	t.Compare = append(t.Compare, modIs(k.intent(whole), b.intent.mod))
 	if b.intent.of(q.owner) {
-		remove(k.intent(whole), nil)
+		t.remove(k.intent(whole), nil)
 		w.ended = append(w.ended, intentKey(whole))
 	}
 	if q.key.Reader != "" {
 		t.Compare = append(t.Compare, modIs(k.lock(whole), b.writer.mod))
 		if b.writer.mod != 0 && len(b.writer.holds) == 0 {
-			remove(k.lock(whole), nil)
+			t.remove(k.lock(whole), nil)
 			w.ended = append(w.ended, whole)
 		}
 		if w.taken != nil {
-			s.takeSeat(q, w, t)
+			s.takeSeat(x, t)
 		}
 		return
 	}
@@ -164,15 +162,14 @@ func (s *Store) keepApart(q question, v *view, w *write, t *txnRequest) {
 		removeBut(t, seats, k.seat(whole, own.rec.Seat))
 		return
 	}
-	remove(readers.Key, readers.End)
-	remove(seats.Key, seats.End)
+	t.remove(readers.Key, readers.End)
+	t.remove(seats.Key, seats.End)
 }
 
 // removeBut has a transaction remove a range of keys without one.
 func removeBut(t *txnRequest, all rangeRequest, but []byte) {
-	t.Success = append(t.Success,
-		requestOp{Delete: &deleteRequest{Key: all.Key, End: but}},
-		requestOp{Delete: &deleteRequest{Key: append(but, 0), End: all.End}})
+	t.remove(all.Key, but)
+	t.remove(append(but, 0), all.End)
 }
 
 // putIntents leaves word that a LOCK waits, so that nobody new is let in: no readers if it is for one name, else nobody. It grants nothing:

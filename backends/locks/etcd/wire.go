@@ -85,6 +85,11 @@ type txnRequest struct {
 	Failure []requestOp `json:"failure,omitempty"`
 }
 
+// remove has the transaction remove the keys from one to another; nil: this one only.
+func (t *txnRequest) remove(from, to []byte) {
+	t.Success = append(t.Success, requestOp{Delete: &deleteRequest{Key: from, End: to}})
+}
+
 type txnResponse struct {
 	header    `json:"header"`
 	Succeeded bool         `json:"succeeded"`
