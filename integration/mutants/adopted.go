@@ -280,7 +280,7 @@ var adopted = []Mutant{
 		Breaks: "an UNLOCK that names no grant is about the one that the owner has, not about an earlier one that this proxy remembers",
 		Rare:   true,
 		Units:  Units{"backends/locks/quorum", "^TestUnlock_OnceOf"},
-		Edits:  []Edit{{"backends/locks/quorum/unlock.go", "case r.Once && doneBefore(votes, &r) && (r.Fence != 0 || result == tally.Applied && !s.mayHaveAnother(votes)):", "case r.Once && doneBefore(votes, &r):"}},
+		Edits:  []Edit{{"backends/locks/quorum/unlock.go", "case u.Once && doneBefore(votes, u.tag) && (u.Fence != 0 || result == tally.Applied && !s.mayHaveAnother(votes)):", "case u.Once && doneBefore(votes, u.tag):"}},
 	},
 	{
 		Name:   "adopted-extends-nobody",

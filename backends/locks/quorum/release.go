@@ -67,12 +67,12 @@ func (s *Store) leaseOf(g grant) time.Duration {
 const leastRetry = time.Minute
 
 // popHolds takes the holds that an UNLOCK gives back out of the cache and out of the keepalive, see grantCache.pop.
-func (s *Store) popHolds(h locks.Holder, r *locks.UnlockRequest) (g grant, ids []string, left []hold, ok bool) {
+func (s *Store) popHolds(u *unlockRequest) (g grant, ids []string, left []hold, ok bool) {
 	s.host.Keepalive.Lock()
 	defer s.host.Keepalive.Unlock()
-	g, ids, left, ok = s.grants.pop(h, r, s.Now())
+	g, ids, left, ok = s.grants.pop(u.holder, &u.UnlockRequest, s.Now())
 	if ok {
-		s.host.Keepalive.DropLocked(h, ids)
+		s.host.Keepalive.DropLocked(u.holder, ids)
 	}
 	return g, ids, left, ok
 }

@@ -14,58 +14,66 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 )
 
+// An unlockRequest is an UNLOCK, and how the nodes know it.
+type unlockRequest struct {
+	locks.UnlockRequest
+	holder locks.Holder
+	tag    string // of its request; empty: it has no id
+}
+
 // Release implements locks.Store. No other Release with the same Req may be under way here.
 func (s *Store) Release(ctx context.Context, r locks.UnlockRequest) (holdsLeft int, err error) {
 	if err := s.set.AcquireSlot(ctx); err != nil {
 		return 0, err
 	}
 	defer s.set.ReleaseSlot()
-	h := locks.Holder{Key: r.Key, Owner: r.Owner}
+	u := unlockRequest{UnlockRequest: r, holder: locks.Holder{Key: r.Key, Owner: r.Owner}}
+	u.tag = tagOf(u.holder, r.Req)
 	// What an UNLOCK with an id gives back may be decided already. With All it is decided in one step, so holds granted through other
 	// proxies have to be known before: the answer to a second step would be that this UNLOCK was done.
-	if r.Req != "" && (r.All || !s.grants.hasRequest(h, tagOf(h, r.Req))) {
-		return s.unlockAfterRead(ctx, h, r)
+	if u.tag != "" && (u.All || !s.grants.hasRequest(u.holder, u.tag)) {
+		return s.unlockAfterRead(ctx, u)
 	}
-	g, holds, left, ok := s.popHolds(h, &r)
+	g, holds, left, ok := s.popHolds(&u)
 	if !ok {
-		return s.unlockAfterRead(ctx, h, r)
+		return s.unlockAfterRead(ctx, u)
 	}
-	return s.unlockKnown(ctx, h, r, g, holds, left)
+	return s.unlockKnown(ctx, u, g, holds, left)
 }
 
 // unlockKnown gives back holds of a grant that this proxy remembers; left are the others.
-func (s *Store) unlockKnown(ctx context.Context, h locks.Holder, r locks.UnlockRequest, g grant, holds []string, left []hold) (holdsLeft int, err error) {
+func (s *Store) unlockKnown(ctx context.Context, u unlockRequest, g grant, holds []string, left []hold) (holdsLeft int, err error) {
 	how := "strict"
 	if g.firstEnd(holds) > s.Now() {
 		how = "unlock"
 	}
-	votes, result, err := s.release(ctx, holdRelease{holder: h, grant: g, how: how, ids: holds, left: left}, &r)
+	votes, result, err := s.release(ctx, holdRelease{holder: u.holder, grant: g, how: how, request: u.tag, ids: holds, left: left})
 	if err == nil && result != tally.Conflict && result != tally.Undecided && len(holds) == len(g.holds) {
 		s.grants.observeEnd(&g)
 	}
 	switch {
-	case err == nil && result == tally.Undecided && r.Fence == 0 && tally.HasLater(votes, h.Owner, g.fence):
-		s.grants.restore(h, g, holds)
-		if r.Fence = s.laterFence(ctx, h, g.fence); r.Fence == 0 {
-			return 0, s.unlockError(h, result, votes, nil)
+	case err == nil && result == tally.Undecided && u.Fence == 0 && tally.HasLater(votes, u.Owner, g.fence):
+		s.grants.restore(u.holder, g, holds)
+		if u.Fence = s.laterFence(ctx, u.holder, g.fence); u.Fence == 0 {
+			return 0, s.unlockError(u.holder, result, votes, nil)
 		}
-		s.grants.invalidate(h)
-		return s.unlockAfterRead(ctx, h, r)
+		s.grants.invalidate(u.holder)
+		return s.unlockAfterRead(ctx, u)
 	case err != nil || result == tally.Undecided:
-		s.grants.restore(h, g, holds)
-		return 0, s.unlockError(h, result, votes, err)
-	case r.Once && doneBefore(votes, &r) && (r.Fence != 0 || result == tally.Applied && !s.mayHaveAnother(votes)):
-		s.grants.invalidate(h)
+		s.grants.restore(u.holder, g, holds)
+		return 0, s.unlockError(u.holder, result, votes, err)
+	case u.Once && doneBefore(votes, u.tag) && (u.Fence != 0 || result == tally.Applied && !s.mayHaveAnother(votes)):
+		s.grants.invalidate(u.holder)
 		return 0, locks.ErrLost
 	case result == tally.Conflict:
-		return s.unlockDisputed(ctx, h, r, g, holds, votes)
-	case r.Fence == 0 && s.mayHaveAnother(votes), r.Req == "" && tally.LostToRival(votes, s.set.Quorum, h.Owner),
+		return s.unlockDisputed(ctx, u, g, holds, votes)
+	case u.Fence == 0 && s.mayHaveAnother(votes), u.tag == "" && tally.LostToRival(votes, s.set.Quorum, u.Owner),
 		result != tally.Applied: // perhaps it was given back, or taken anew, through another proxy
-		return s.unlockAfterRead(ctx, h, r)
+		return s.unlockAfterRead(ctx, u)
 	}
-	n := s.countLeft(ctx, h, g, left, votes)
-	if r.All && n > 0 { // granted through other proxies
-		if rest, err := s.unlockAfterRead(ctx, h, r); err == nil {
+	n := s.countLeft(ctx, u.holder, g, left, votes)
+	if u.All && n > 0 { // granted through other proxies
+		if rest, err := s.unlockAfterRead(ctx, u); err == nil {
 			return rest, nil
 		}
 	}
@@ -85,9 +93,9 @@ func (s *Store) laterFence(ctx context.Context, h locks.Holder, fence int64) int
 // doneBefore reports whether the grant was released before by another UNLOCK; one with the same Req is this very one.
 // A quorum did the earlier release, so at least one of its nodes votes on this one: it remembers that release, or
 // the release of a later grant, or that it was to release a hold that it did not have.
-func doneBefore(votes []vote.Vote, r *locks.UnlockRequest) bool {
+func doneBefore(votes []vote.Vote, tag string) bool {
 	return slices.ContainsFunc(votes, func(v vote.Vote) bool {
-		return v.Release.TooLate || v.Kind == vote.Duplicate && (r.Req == "" || v.Release.Hold == "")
+		return v.Release.TooLate || v.Kind == vote.Duplicate && (tag == "" || v.Release.Hold == "")
 	})
 }
 
@@ -101,15 +109,15 @@ func (s *Store) mayHaveAnother(votes []vote.Vote) bool {
 
 // unlockDisputed goes on after a conflict: through another proxy, this UNLOCK gave back another hold before, or
 // another UNLOCK gave back this hold.
-func (s *Store) unlockDisputed(ctx context.Context, h locks.Holder, r locks.UnlockRequest, g grant, holds []string, votes []vote.Vote) (holdsLeft int, err error) {
+func (s *Store) unlockDisputed(ctx context.Context, u unlockRequest, g grant, holds []string, votes []vote.Vote) (holdsLeft int, err error) {
 	beaten := slices.ContainsFunc(votes, func(v vote.Vote) bool { return v.Release.Other != "" })
 	if !beaten {
-		s.grants.restore(h, g, holds)
+		s.grants.restore(u.holder, g, holds)
 	}
-	if s.grants.invalidate(h); beaten && !s.mayGiveAnother(votes, tally.Conflict, holds, tagOf(h, r.Req)) {
-		return 0, s.unlockError(h, tally.Conflict, votes, nil)
+	if s.grants.invalidate(u.holder); beaten && !s.mayGiveAnother(votes, tally.Conflict, holds, u.tag) {
+		return 0, s.unlockError(u.holder, tally.Conflict, votes, nil)
 	}
-	return s.unlockAfterRead(ctx, h, r)
+	return s.unlockAfterRead(ctx, u)
 }
 
 // countLeft is how many holds the owner has after a release; left are those that this proxy knew of.
@@ -181,7 +189,7 @@ func (s *Store) leftBy(votes []vote.Vote, left func(*vote.Vote) int, match func(
 // If the holds that stay end earlier than those given back, the release shortens the lease, as a renewal may, and a
 // quorum notes that first. Else an UNLOCK through another proxy, which knows the later end, could succeed after a
 // rival's grant.
-func (s *Store) release(ctx context.Context, r holdRelease, unlock *locks.UnlockRequest) ([]vote.Vote, tally.Outcome, error) {
+func (s *Store) release(ctx context.Context, r holdRelease) ([]vote.Vote, tally.Outcome, error) {
 	h, limits := r.holder, s.set.Opts.Timeouts(s.set.Opts.MaxTTL)
 	if len(r.left) > 0 && lastEnd(r.left) < r.grant.untilOf(r.ids) {
 		noted, err := s.noteShortening(ctx, h, r.grant.fence, limits)
@@ -193,7 +201,7 @@ func (s *Store) release(ctx context.Context, r holdRelease, unlock *locks.Unlock
 	if valid {
 		fence = r.grant.fence
 	}
-	r.lease, r.request = s.leaseOf(r.grant), tagOf(h, unlock.Req)
+	r.lease = s.leaseOf(r.grant)
 	enough := func(v []vote.Vote) bool {
 		return tally.Release(v, s.set.Quorum, tally.Running, h.Owner, fence) != tally.Pending
 	}
@@ -274,9 +282,9 @@ func (s *Store) mayGiveAnother(votes []vote.Vote, result tally.Outcome, ids []st
 
 // unlockAfterRead gives back a grant that another proxy made, or that this one does not know in full, after reading it
 // from a quorum.
-func (s *Store) unlockAfterRead(ctx context.Context, h locks.Holder, r locks.UnlockRequest) (holdsLeft int, err error) {
+func (s *Store) unlockAfterRead(ctx context.Context, u unlockRequest) (holdsLeft int, err error) {
 	err = s.retry(ctx, func() (again bool, err error) {
-		holdsLeft, again, err = s.tryUnlockAfterRead(ctx, h, r)
+		holdsLeft, again, err = s.tryUnlockAfterRead(ctx, u)
 		return again, err
 	})
 	return holdsLeft, err
@@ -284,66 +292,66 @@ func (s *Store) unlockAfterRead(ctx context.Context, h locks.Holder, r locks.Unl
 
 // tryUnlockAfterRead is one try of unlockAfterRead. retry reports that the nodes no longer had what was read, and
 // another try may succeed; err is the answer if there is none.
-func (s *Store) tryUnlockAfterRead(ctx context.Context, h locks.Holder, r locks.UnlockRequest) (holdsLeft int, retry bool, err error) {
-	votes, began, err := s.readAgreed(ctx, question{holder: h, tag: tagOf(h, r.Req)})
+func (s *Store) tryUnlockAfterRead(ctx context.Context, u unlockRequest) (holdsLeft int, retry bool, err error) {
+	votes, began, err := s.readAgreed(ctx, question{holder: u.holder, tag: u.tag})
 	if err != nil {
 		return 0, false, err
 	}
-	g, result := s.readGrant(votes, h, r.Fence, began)
+	g, result := s.readGrant(votes, u.holder, u.Fence, began)
 	of := g.fence // under which holds are given back; 0: any
-	if result == tally.Undecided && r.Fence == 0 && tally.BetweenRounds(votes, s.set.Quorum, h.Owner) {
-		if g.holds = s.commonHolds(votes, h.Owner, of, began); len(g.holds) > 0 { // a re-entry on other nodes was given back
-			g.fence, result = tally.LargestFence(votes, h.Owner), tally.Applied
+	if result == tally.Undecided && u.Fence == 0 && tally.BetweenRounds(votes, s.set.Quorum, u.Owner) {
+		if g.holds = s.commonHolds(votes, u.Owner, of, began); len(g.holds) > 0 { // a re-entry on other nodes was given back
+			g.fence, result = tally.LargestFence(votes, u.Owner), tally.Applied
 		}
 	}
 	// A request that was granted anew, after its first lease had ended, has holds again.
-	anew := r.Req != "" && slices.ContainsFunc(holdIDs(g.holds), holdid.HasTag(tagOf(h, r.Req)))
+	anew := u.tag != "" && slices.ContainsFunc(holdIDs(g.holds), holdid.HasTag(u.tag))
 	if !anew && slices.ContainsFunc(votes, func(v vote.Vote) bool { return v.DidUnlock() }) {
-		holdsLeft, err = s.finishUnlock(ctx, h, r, g, votes)
+		holdsLeft, err = s.finishUnlock(ctx, u, g, votes)
 		return holdsLeft, false, err
 	}
-	if result != tally.Applied && s.releasedBefore(votes, h.Owner, r.Fence) {
-		if r.Once {
+	if result != tally.Applied && s.releasedBefore(votes, u.Owner, u.Fence) {
+		if u.Once {
 			return 0, false, locks.ErrLost
 		}
 		return 0, false, nil
 	}
-	if result == tally.Undecided && r.Req != "" && s.set.Agree(votes) { // none of which has done this UNLOCK
-		if known, holds, left, ok := s.popHolds(h, &r); ok {
-			holdsLeft, err = s.unlockKnown(ctx, h, r, known, holds, left)
+	if result == tally.Undecided && u.tag != "" && s.set.Agree(votes) { // none of which has done this UNLOCK
+		if known, holds, left, ok := s.popHolds(&u); ok {
+			holdsLeft, err = s.unlockKnown(ctx, u, known, holds, left)
 			return holdsLeft, false, err
 		}
 	}
 	if result != tally.Applied {
-		if result == tally.Lost && s.keptUnvouched(votes, h.Owner, r.Fence) {
-			if _, err := s.takeAway(ctx, h, takingOf(votes, h.Owner)); err != nil {
+		if result == tally.Lost && s.keptUnvouched(votes, u.Owner, u.Fence) {
+			if _, err := s.takeAway(ctx, u.holder, takingOf(votes, u.Owner)); err != nil {
 				return 0, false, err
 			}
 		}
-		return 0, false, s.orReads(ctx, h, votes, s.unlockError(h, result, votes, nil))
+		return 0, false, s.orReads(ctx, u.holder, votes, s.unlockError(u.holder, result, votes, nil))
 	}
 	ids := holdIDs(g.holds)
-	if r.Req != "" && !anew { // a node that has its hold may be silent: then no other is given back in its place
-		maybe := holdIDs(s.possibleHolds(votes, h.Owner, of, began))
-		ids = append(ids, slices.DeleteFunc(maybe, func(id string) bool { return holdid.Tag(id) != tagOf(h, r.Req) })...)
+	if u.tag != "" && !anew { // a node that has its hold may be silent: then no other is given back in its place
+		maybe := holdIDs(s.possibleHolds(votes, u.Owner, of, began))
+		ids = append(ids, slices.DeleteFunc(maybe, func(id string) bool { return holdid.Tag(id) != u.tag })...)
 	}
-	holds := holdid.OfRequest(tagOf(h, r.Req), ids)
-	if r.All {
-		holds = tally.EveryHold(votes, h.Owner)
+	holds := holdid.OfRequest(u.tag, ids)
+	if u.All {
+		holds = tally.EveryHold(votes, u.Owner)
 	}
-	s.host.Keepalive.Drop(h, holds...)
-	every := s.everyEnd(votes, h.Owner, of, began)
+	s.host.Keepalive.Drop(u.holder, holds...)
+	every := s.everyEnd(votes, u.Owner, of, began)
 	left := without(every, ofRequests(every, holds))
-	votes, result, err = s.release(ctx, holdRelease{holder: h, grant: g, how: "strict", ids: holds, left: left}, &r)
+	votes, result, err = s.release(ctx, holdRelease{holder: u.holder, grant: g, how: "strict", request: u.tag, ids: holds, left: left})
 	if err != nil || result != tally.Applied {
-		return 0, err == nil && s.mayGiveAnother(votes, result, holds, tagOf(h, r.Req)), s.unlockError(h, result, votes, err)
+		return 0, err == nil && s.mayGiveAnother(votes, result, holds, u.tag), s.unlockError(u.holder, result, votes, err)
 	}
-	if r.Once && doneBefore(votes, &r) {
+	if u.Once && doneBefore(votes, u.tag) {
 		return 0, false, locks.ErrLost
 	}
-	s.dropHolds(h, holds...)
-	s.grants.invalidate(h)
-	return s.confirmLeft(ctx, h, votes, s.holdsLeft(votes)), false, nil
+	s.dropHolds(u.holder, holds...)
+	s.grants.invalidate(u.holder)
+	return s.confirmLeft(ctx, u.holder, votes, s.holdsLeft(votes)), false, nil
 }
 
 // keptUnvouched reports whether a quorum has exactly one hold of the owner, without an end, for which no quorum vouches,
@@ -389,7 +397,7 @@ func (s *Store) everyEnd(votes []vote.Vote, owner string, fence int64, began tim
 
 // finishUnlock ends an UNLOCK that some nodes have done before, as a read has shown: it gives back the same hold on the
 // other nodes, and repeats the answer. current is the owner's grant, if the read found one.
-func (s *Store) finishUnlock(ctx context.Context, h locks.Holder, r locks.UnlockRequest, current grant, votes []vote.Vote) (holdsLeft int, err error) {
+func (s *Store) finishUnlock(ctx context.Context, u unlockRequest, current grant, votes []vote.Vote) (holdsLeft int, err error) {
 	as, n := tally.Most(votes, func(v *vote.Vote) (string, bool) {
 		if !v.DidUnlock() {
 			return "", false
@@ -401,7 +409,7 @@ func (s *Store) finishUnlock(ctx context.Context, h locks.Holder, r locks.Unlock
 	left := s.leftBy(votes, func(v *vote.Vote) int { return v.Read.Unlock.Left }, same)
 	done := votes[slices.IndexFunc(votes, func(v vote.Vote) bool { return same(&v) })].Read.Unlock
 	if n == len(votes) {
-		s.dropHolds(h, ofRequests(s.grants.lookup(h).holds, []string{done.Hold})...)
+		s.dropHolds(u.holder, ofRequests(s.grants.lookup(u.holder).holds, []string{done.Hold})...)
 		return left, nil
 	}
 	g := grant{fence: done.Fence}
@@ -409,19 +417,19 @@ func (s *Store) finishUnlock(ctx context.Context, h locks.Holder, r locks.Unlock
 		g.id = current.id
 	}
 	ids := []string{done.Hold}
-	if r.All {
-		ids = append(ids, tally.HoldsUnder(votes, h.Owner, g.fence)...)
+	if u.All {
+		ids = append(ids, tally.HoldsUnder(votes, u.Owner, g.fence)...)
 	}
-	votes, result, err := s.release(ctx, holdRelease{holder: h, grant: g, how: "finish", ids: ids}, &r)
+	votes, result, err := s.release(ctx, holdRelease{holder: u.holder, grant: g, how: "finish", request: u.tag, ids: ids})
 	if n < s.set.Quorum && (err != nil || result != tally.Applied) {
-		return 0, s.unlockError(h, result, votes, err)
+		return 0, s.unlockError(u.holder, result, votes, err)
 	}
-	s.dropHolds(h, ofRequests(s.grants.lookup(h).holds, ids)...)
-	s.grants.invalidate(h)
+	s.dropHolds(u.holder, ofRequests(s.grants.lookup(u.holder).holds, ids)...)
+	s.grants.invalidate(u.holder)
 	if n < s.set.Quorum {
 		left = s.holdsLeft(votes)
 	}
-	return s.confirmLeft(ctx, h, votes, left), nil
+	return s.confirmLeft(ctx, u.holder, votes, left), nil
 }
 
 // tagOf is the tag of a request, empty if it has no id.
