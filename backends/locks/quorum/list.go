@@ -303,22 +303,23 @@ func (c cursor) reported(votes []vote.Vote, h locks.Holding) bool {
 
 // Names implements locks.Inspector.
 func (s *Store) Names(ctx context.Context, r locks.NamesRequest) (names []locks.Key, complete bool, err error) {
-	seen := map[locks.Key]struct{}{}
-	at, err := parseCursor("", len(s.set.Members))
-	for looks := cmp.Or(r.Looks, 100); looks > 0 && err == nil; looks-- {
-		var places []locks.Key
-		places, at, err = s.namesFrom(ctx, locks.ListRequest{DB: r.DB, Match: r.Match, Count: listMost}, at)
-		for _, p := range places {
-			if _, ok := seen[p]; !ok {
-				seen[p] = struct{}{}
-				names = append(names, p)
-			}
+	seen, at := map[locks.Key]bool{}, cursor{node: -1}
+	for looks := cmp.Or(r.Looks, 100); looks > 0; looks-- {
+		some, next, err := s.namesFrom(ctx, locks.ListRequest{DB: r.DB, Match: r.Match, Count: listMost}, at)
+		if err != nil {
+			return names, false, err
 		}
-		if at.String() == "0" {
-			return names, err == nil, err
+		for _, k := range some {
+			if !seen[k] {
+				names = append(names, k)
+			}
+			seen[k] = true
+		}
+		if at = next; at.String() == "0" {
+			return names, true, nil
 		}
 	}
-	return names, false, err
+	return names, false, nil
 }
 
 // namesFrom is one step of Names. It takes a slot of its own, so that locks need not wait for all steps.
