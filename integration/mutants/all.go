@@ -33,7 +33,7 @@ local removed, left, reinstated, listeners, freed = 0, 0, false, 0, false
 		Breaks: "a quorum carries the fence of a grant before it is told: the next quorum may not have seen it, and fences go backwards",
 		Edits: []Edit{
 			{"backends/locks/quorum/acquire.go", "if err := s.settle(ctx, a, votes, t.Fence); err != nil {", "if err := error(nil); err != nil {"},
-			{"backends/locks/quorum/acquire.go", "if v.Kind == vote.Yes && !tally.StoredFence(v, fence) {\n\t\ts.set.Members[i].Push(", "if false {\n\t\ts.set.Members[i].Push("},
+			{"backends/locks/quorum/acquire.go", "if tally.LacksFence(v, fence) {\n\t\ts.set.Members[i].Push(", "if false {\n\t\ts.set.Members[i].Push("},
 		},
 	},
 	{

@@ -320,7 +320,7 @@ func (s *Store) settle(ctx context.Context, a *acquisition, votes []vote.Vote, f
 	stored := func(settled []vote.Vote) bool { return n+vote.CountKind(settled, vote.Yes) >= s.set.Quorum }
 	call := s.settleCall(a, fence)
 	round := s.set.AskEach(voters.AskSettle, stored, func(i int) *voters.ScriptCall {
-		if votes[i].Kind == vote.Yes && !tally.StoredFence(&votes[i], fence) {
+		if tally.LacksFence(&votes[i], fence) {
 			return &call
 		}
 		return nil
@@ -340,7 +340,7 @@ func (s *Store) unsettled(a *acquisition, votes, settled []vote.Vote, fence int6
 		return s.splitOn(a, votes)
 	}
 	for i := range votes {
-		if votes[i].Kind == vote.Yes && !tally.StoredFence(&votes[i], fence) && settled[i].Kind != vote.Yes {
+		if tally.LacksFence(&votes[i], fence) && settled[i].Kind != vote.Yes {
 			votes[i] = vote.Vote{Err: voters.OrTimeout(settled[i].Err)}
 		}
 	}
@@ -356,7 +356,7 @@ func (s *Store) settleCall(a *acquisition, fence int64) voters.ScriptCall {
 
 // complete sends the grant's fence to a node that granted under another one.
 func (s *Store) complete(a *acquisition, i int, v *vote.Vote, fence int64) {
-	if v.Kind == vote.Yes && !tally.StoredFence(v, fence) {
+	if tally.LacksFence(v, fence) {
 		s.set.Members[i].Push(s.settleCall(a, fence))
 	}
 }

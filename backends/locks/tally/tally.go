@@ -198,6 +198,11 @@ func StoredFence(v *vote.Vote, fence int64) bool {
 	return v.Kind == vote.Yes && v.Reentered == 0 && v.Fence == fence
 }
 
+// LacksFence reports whether a node said yes, and has not stored the fence.
+func LacksFence(v *vote.Vote, fence int64) bool {
+	return v.Kind == vote.Yes && !StoredFence(v, fence)
+}
+
 // Most returns the value that most of the votes agree on, and how many do.
 func Most[T comparable](votes []vote.Vote, value func(*vote.Vote) (T, bool)) (best T, n int) {
 	for i := range votes {
