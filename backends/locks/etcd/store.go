@@ -14,6 +14,16 @@
 //
 // etcd is asked over its JSON gateway, see docs/decisions/0037. Where a mutex is taken while another is held, the order
 // is: locks.Keepalive, cache, that of the chores.
+//
+// Its files:
+//
+//	LOCK       acquire (what it writes, and its answer), several (LOCKALL), shared (readers beside a writer), permits (PERMITS)
+//	RENEW      renew (by an owner, and for a session), endless (locks without an end)
+//	UNLOCK     release (by an owner, and of a session that has ended), chores (what is done later: an undo, a hold that has ended)
+//	LOCKCTL    inspect, members (how they are), look (when an operator asks them), notices
+//	and        change (from a decision to a transaction, and what it reads), record (values and keys in etcd, and the view of a
+//	           name), cache (what this proxy has seen), leases (of etcd, and the floor of fences), watch (etcd tells of releases),
+//	           client and wire (how etcd is asked), target (its URL), report (metrics)
 package etcd
 
 import (
