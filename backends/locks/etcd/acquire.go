@@ -12,12 +12,11 @@ import (
 // An acquisition is what a LOCK is for one name.
 type acquisition struct {
 	locks.Attempt
+	*nameChange
 	id  string // of the hold
 	tag string // of the request; empty: it has none
 
 	guess int // the seat that may be free, with Permits
-
-	done result // if it was made
 
 	// by the last call of decide
 	decision locks.Decision
@@ -45,22 +44,20 @@ func (s *Store) Acquire(ctx context.Context, r locks.Attempt) (locks.Decision, e
 	}
 	var undo []undoing
 	for _, k := range r.Names() {
-		one, q := s.newAcquisition(r.For(k))
+		one := s.newAcquisition(r.For(k))
 		if r.Fresh || r.Replaces != nil {
 			defer s.changing.Begin(k)()
 		}
-		a.names, a.each = append(a.names, one), append(a.each, &nameChange{q: q, v: s.remembered(q)})
+		one.v = s.remembered(one.q)
+		a.names, a.each = append(a.names, one), append(a.each, one.nameChange)
 		undo = append(undo, undoing{k, []string{one.id}})
 	}
 	made, err := s.commit(ctx, &a.change)
-	switch w := a.each[0].w; {
+	switch {
 	case made:
-		for i, one := range a.names {
-			one.done = a.each[i].done
-		}
-		return s.granted(a.names...)
+		return s.granted(a.names)
 	case err != nil:
-		if w != nil && w.open {
+		if w := a.each[0].w; w != nil && w.open {
 			s.undoUnanswered(w, undo...)
 		}
 		return locks.Decision{}, err
@@ -74,19 +71,21 @@ func (s *Store) Acquire(ctx context.Context, r locks.Attempt) (locks.Decision, e
 
 // decideOne has the only name decided.
 func (a *acquiring) decideOne() (write bool, err error) {
-	x, one := a.each[0], a.names[0]
-	x.w, err = one.decide(x.v)
+	one := a.names[0]
+	one.w, err = one.decide(one.v)
 	a.decision = &one.decision
-	return x.w != nil, err
+	return one.w != nil, err
 }
 
 // newAcquisition is what an attempt is to etcd.
-func (s *Store) newAcquisition(r *locks.Attempt) (*acquisition, question) {
+func (s *Store) newAcquisition(r *locks.Attempt) *acquisition {
 	a := &acquisition{Attempt: *r, id: s.opts.Random.ID(), tag: tagOf(locks.Holder{Key: r.Key, Owner: r.Owner}, r.Req)}
 	if r.Permits > 0 {
 		a.guess = s.seats.Pick(r.Key, r.Permits, s.opts.Random.Int)
 	}
-	return a, question{op: "LOCK", key: r.Key, owner: r.Owner, tag: a.tag, hold: a.id, ttl: r.TTL, beside: true, seats: r.Permits > 0}
+	q := question{op: "LOCK", key: r.Key, owner: r.Owner, tag: a.tag, hold: a.id, ttl: r.TTL, beside: true, seats: r.Permits > 0}
+	a.nameChange = &nameChange{q: q}
+	return a
 }
 
 // decide is what an acquisition writes.
@@ -154,7 +153,7 @@ func over(v *view, ids []string) map[string]requested {
 }
 
 // granted is the answer to acquisitions that were made in one step.
-func (s *Store) granted(all ...*acquisition) (locks.Decision, error) {
+func (s *Store) granted(all []*acquisition) (locks.Decision, error) {
 	first := all[0]
 	until := first.done.began + first.TTL - locks.Drift(first.TTL)
 	for _, a := range all {

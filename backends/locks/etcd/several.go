@@ -20,16 +20,15 @@ const (
 func (a *acquiring) decideAll() (write bool, err error) {
 	a.decision = nil
 	over, refused := locks.Decision{Granted: true}, locks.Decision{}
-	for i, one := range a.names {
-		x := a.each[i]
-		w, err := one.decide(x.v)
-		switch b := &x.v.beside; {
+	for _, one := range a.names {
+		w, err := one.decide(one.v)
+		switch b := &one.v.beside; {
 		case err != nil:
 			return false, err
-		case w != nil && a.at == 0 && w.newcomer && (x.v.mod != 0 || b.intent.mod != 0 || b.writer != nil && b.writer.mod != 0):
+		case w != nil && a.at == 0 && w.newcomer && (one.v.mod != 0 || b.intent.mod != 0 || b.writer != nil && b.writer.mod != 0):
 			return false, nil
 		case w != nil:
-			x.w = w
+			one.w = w
 			for tag := range w.reqs {
 				if len(w.reqs) > fewReqs {
 					delete(w.reqs, tag)
