@@ -87,14 +87,6 @@ func (c *client) close() {
 	c.background.CloseIdleConnections()
 }
 
-// counts are the answers of each member.
-func (c *client) counts() (all []locks.NodeStats) {
-	for i := range c.yes {
-		all = append(all, locks.NodeStats{Yes: c.yes[i].Load(), None: c.no[i].Load()})
-	}
-	return all
-}
-
 // A refusal is an answer that another member would give too. It was not done, or there was no space left when it was.
 type refusal struct {
 	code int

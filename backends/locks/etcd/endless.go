@@ -52,12 +52,7 @@ func (s *Store) renewEndlessOne(ctx context.Context, k locks.Key, seen *view, ma
 			left = max(left, v.rest()).Truncate(time.Millisecond) + time.Millisecond
 			ttl = left
 		}
-		all, w := v.all(), &write{need: ttl}
-		for _, x := range v.holds {
-			put(all, x.renewed(ttl))
-			w.moved = append(w.moved, x.ID)
-		}
-		w.rec = v.with(all)
+		w := renewal(v, ttl)
 		w.rec.Open = !ends
 		return w, nil
 	})

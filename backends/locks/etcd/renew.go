@@ -17,17 +17,11 @@ func (s *Store) Renew(ctx context.Context, r locks.RenewRequest) (validity time.
 		if !v.held(r.Owner, r.Fence) {
 			return nil, v.notHeld(r.Owner)
 		}
-		w := &write{need: r.TTL}
-		all := v.all()
-		for _, x := range v.holds {
-			put(all, x.renewed(r.TTL))
-			w.moved = append(w.moved, x.ID)
-			if x.end > v.now+r.TTL+locks.Drift(r.TTL) { // it ends earlier than it did
-				w.cut = newCut(h)
-			}
-		}
-		w.rec = v.with(all)
+		w := renewal(v, r.TTL)
 		w.rec.Open = r.Open
+		if v.rest() > r.TTL+locks.Drift(r.TTL) { // one ends earlier than it did
+			w.cut = newCut(h)
+		}
 		return w, nil
 	})
 	if err != nil {
@@ -38,6 +32,17 @@ func (s *Store) Renew(ctx context.Context, r locks.RenewRequest) (validity time.
 		return 0, s.undecided("RENEW", r.Name, errLate)
 	}
 	return validity, nil
+}
+
+// renewal renews all holds that have not ended, of which there is one at least.
+func renewal(v *view, ttl time.Duration) *write {
+	all, w := v.all(), &write{need: ttl}
+	for _, x := range v.holds {
+		put(all, x.renewed(ttl))
+		w.moved = append(w.moved, x.ID)
+	}
+	w.rec = v.with(all)
+	return w
 }
 
 // put puts a hold where the one with its id is.

@@ -133,7 +133,10 @@ func (s *Store) Stats() locks.Stats {
 		Renewals: c.renewals.Load(), Undos: c.undos.Load(), Repeats: c.repeats.Load(),
 		Forces: c.forces.Load(), Rounds: c.rounds.Load(),
 	}
-	st.Nodes, st.Voting, st.Each = len(s.opts.Members), s.voting(), s.client.counts()
+	st.Nodes, st.Voting = len(s.opts.Members), s.voting()
+	for i := range s.client.yes {
+		st.Each = append(st.Each, locks.NodeStats{Yes: s.client.yes[i].Load(), None: s.client.no[i].Load()})
+	}
 	return st
 }
 
