@@ -324,7 +324,7 @@ if h and h.owner ~= owner and not replaces then return`}},
 		Breaks: "an UNLOCK with the id of a LOCK gives back the hold of that, though a node that has it is silent",
 		Rare:   true,
 		Units:  Units{"backends/locks/quorum", "^TestUnlock_HoldOfItsRequestOnASilentNode$"},
-		Edits:  []Edit{{"backends/locks/quorum/unlock.go", "if u.tag != \"\" && !anew { // a node", "if false { // a node"}},
+		Edits:  []Edit{{"backends/locks/quorum/unlock.go", "if u.tag != \"\" && !slices.ContainsFunc(ids, holdid.HasTag(u.tag)) { // a node", "if false { // a node"}},
 	},
 	{
 		Name:   "unlock-of-the-longer-hold",

@@ -363,20 +363,20 @@ func (s *Store) complete(a *acquisition, i int, v *vote.Vote, fence int64) {
 
 // recordGrant stores a hold of grant g in the cache, and has it renewed for its session. It returns how many
 // holds there are, and the end of this one's validity, see grantCache.addHold.
-func (s *Store) recordGrant(a *acquisition, g grant, until time.Duration, count int) (holds int, counts time.Duration, err error) {
+func (s *Store) recordGrant(a *acquisition, g grant, until time.Duration, count int) (holds int, ends time.Duration, err error) {
 	s.host.Keepalive.Lock()
 	defer s.host.Keepalive.Unlock()
 	if a.Session != nil && a.Session.EndedLocked() {
 		return 0, 0, locks.ErrSessionEnded
 	}
-	holds, counts = s.grants.addHold(a.holder, g, hold{a.id, until}, a.known.renewals, count, s.Now()-a.Asked)
+	holds, ends = s.grants.addHold(a.holder, g, hold{a.id, until}, a.known.renewals, count, s.Now()-a.Asked)
 	if holds == 0 { // it may be no longer than a lease that has ended while a renewal is under way
 		return 0, 0, errSplit
 	}
 	if a.Session != nil {
-		s.host.Keepalive.AddLocked(&a.Attempt, a.id, g.fence, a.began, counts)
+		s.host.Keepalive.AddLocked(&a.Attempt, a.id, g.fence, a.began, ends)
 	}
-	return holds, counts, nil
+	return holds, ends, nil
 }
 
 // newHold is the id of a new attempt's hold, with the tag of the request if it has an id.

@@ -102,7 +102,7 @@ type leaseRenewal struct {
 	holder   locks.Holder
 	ttl      time.Duration
 	grant    grant    // with the version that it gets, and the holds that are renewed
-	expected []string // by node: the version that is replaced there, empty: the node is not asked; nil: no version is, and a lost grant is reinstated
+	expected []string // by node, the version that a read found, and that is replaced; empty: the node is not asked. nil: whatever version is replaced, and a lost grant is reinstated
 	change   leaseChange
 	began    time.Duration    // when the nodes were asked
 	late     voters.LateVotes // those that come when a quorum has applied it

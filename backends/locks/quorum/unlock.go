@@ -298,50 +298,24 @@ func (s *Store) tryUnlockAfterRead(ctx context.Context, u unlockRequest) (holdsL
 		return 0, false, err
 	}
 	g, result := s.readGrant(votes, u.holder, u.Fence, began)
-	of := g.fence // under which holds are given back; 0: any
+	under := g.fence // the fence of the holds that may be given back; 0: any
 	if result == tally.Undecided && u.Fence == 0 && tally.BetweenRounds(votes, s.set.Quorum, u.Owner) {
-		if g.holds = s.commonHolds(votes, u.Owner, of, began); len(g.holds) > 0 { // a re-entry on other nodes was given back
+		if g.holds = s.commonHolds(votes, u.Owner, under, began); len(g.holds) > 0 { // a re-entry on other nodes was given back
 			g.fence, result = tally.LargestFence(votes, u.Owner), tally.Applied
 		}
 	}
 	// A request that was granted anew, after its first lease had ended, has holds again.
 	anew := u.tag != "" && slices.ContainsFunc(holdIDs(g.holds), holdid.HasTag(u.tag))
-	if !anew && slices.ContainsFunc(votes, func(v vote.Vote) bool { return v.DidUnlock() }) {
+	switch {
+	case !anew && slices.ContainsFunc(votes, func(v vote.Vote) bool { return v.DidUnlock() }):
 		holdsLeft, err = s.finishUnlock(ctx, u, g, votes)
 		return holdsLeft, false, err
+	case result != tally.Applied:
+		holdsLeft, err = s.unlockNotRead(ctx, u, result, votes)
+		return holdsLeft, false, err
 	}
-	if result != tally.Applied && s.releasedBefore(votes, u.Owner, u.Fence) {
-		if u.Once {
-			return 0, false, locks.ErrLost
-		}
-		return 0, false, nil
-	}
-	if result == tally.Undecided && u.tag != "" && s.set.Agree(votes) { // none of which has done this UNLOCK
-		if known, holds, left, ok := s.popHolds(&u); ok {
-			holdsLeft, err = s.unlockKnown(ctx, u, known, holds, left)
-			return holdsLeft, false, err
-		}
-	}
-	if result != tally.Applied {
-		if result == tally.Lost && s.keptUnvouched(votes, u.Owner, u.Fence) {
-			if _, err := s.takeAway(ctx, u.holder, takingOf(votes, u.Owner)); err != nil {
-				return 0, false, err
-			}
-		}
-		return 0, false, s.orReads(ctx, u.holder, votes, s.unlockError(u.holder, result, votes, nil))
-	}
-	ids := holdIDs(g.holds)
-	if u.tag != "" && !anew { // a node that has its hold may be silent: then no other is given back in its place
-		maybe := holdIDs(s.possibleHolds(votes, u.Owner, of, began))
-		ids = append(ids, slices.DeleteFunc(maybe, func(id string) bool { return holdid.Tag(id) != u.tag })...)
-	}
-	holds := holdid.OfRequest(u.tag, ids)
-	if u.All {
-		holds = tally.EveryHold(votes, u.Owner)
-	}
+	holds, left := s.toGiveBack(&u, g, under, votes, began)
 	s.host.Keepalive.Drop(u.holder, holds...)
-	every := s.everyEnd(votes, u.Owner, of, began)
-	left := without(every, ofRequests(every, holds))
 	votes, result, err = s.release(ctx, holdRelease{holder: u.holder, grant: g, how: "strict", request: u.tag, ids: holds, left: left})
 	if err != nil || result != tally.Applied {
 		return 0, err == nil && s.mayGiveAnother(votes, result, holds, u.tag), s.unlockError(u.holder, result, votes, err)
@@ -352,6 +326,42 @@ func (s *Store) tryUnlockAfterRead(ctx context.Context, u unlockRequest) (holdsL
 	s.dropHolds(u.holder, holds...)
 	s.grants.invalidate(u.holder)
 	return s.confirmLeft(ctx, u.holder, votes, s.holdsLeft(votes)), false, nil
+}
+
+// unlockNotRead is the answer to an UNLOCK where a read, with this result, has not found the grant.
+func (s *Store) unlockNotRead(ctx context.Context, u unlockRequest, result tally.Outcome, votes []vote.Vote) (holdsLeft int, err error) {
+	if s.releasedBefore(votes, u.Owner, u.Fence) {
+		if u.Once {
+			return 0, locks.ErrLost
+		}
+		return 0, nil
+	}
+	if result == tally.Undecided && u.tag != "" && s.set.Agree(votes) { // none of which has done this UNLOCK
+		if known, holds, left, ok := s.popHolds(&u); ok {
+			return s.unlockKnown(ctx, u, known, holds, left)
+		}
+	}
+	if result == tally.Lost && s.keptUnvouched(votes, u.Owner, u.Fence) {
+		if _, err := s.takeAway(ctx, u.holder, takingOf(votes, u.Owner)); err != nil {
+			return 0, err
+		}
+	}
+	return 0, s.orReads(ctx, u.holder, votes, s.unlockError(u.holder, result, votes, nil))
+}
+
+// toGiveBack are the holds that an UNLOCK gives back of a grant that was read, and those that stay; under is the fence of these, 0: any.
+func (s *Store) toGiveBack(u *unlockRequest, g grant, under int64, votes []vote.Vote, began time.Duration) (ids []string, left []hold) {
+	ids = holdIDs(g.holds)
+	if u.tag != "" && !slices.ContainsFunc(ids, holdid.HasTag(u.tag)) { // a node that has its hold may be silent: then no other is given back in its place
+		maybe := holdIDs(s.possibleHolds(votes, u.Owner, under, began))
+		ids = append(ids, slices.DeleteFunc(maybe, func(id string) bool { return holdid.Tag(id) != u.tag })...)
+	}
+	ids = holdid.OfRequest(u.tag, ids)
+	if u.All {
+		ids = tally.EveryHold(votes, u.Owner)
+	}
+	every := s.everyEnd(votes, u.Owner, under, began)
+	return ids, without(every, ofRequests(every, ids))
 }
 
 // keptUnvouched reports whether a quorum has exactly one hold of the owner, without an end, for which no quorum vouches,
