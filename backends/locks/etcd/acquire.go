@@ -64,7 +64,7 @@ func (s *Store) Acquire(ctx context.Context, r locks.Attempt) (locks.Decision, e
 	case a.decision.Granted:
 		s.stats.repeats.Add(1)
 	case r.Intent > 0 && (len(a.names) > 1 || a.decision.Why == locks.Readers):
-		s.putIntents(ctx, &r, a.each...)
+		s.putIntents(ctx, &r, a.each)
 	}
 	return *a.decision, nil
 }
@@ -207,8 +207,8 @@ func (s *Store) Holder(ctx context.Context, k locks.Key) (locks.Decision, error)
 		return locks.Decision{}, err
 	}
 	if len(v.holds) == 0 {
-		read, _ := (&acquisition{}).inTheWay(v)
-		return read, nil
+		readers, _ := (&acquisition{}).inTheWay(v) // of an owner who neither has nor reads the name
+		return readers, nil
 	}
 	return v.refusal(), nil
 }

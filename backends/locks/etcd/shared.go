@@ -174,7 +174,7 @@ func removeBut(t *txnRequest, all rangeRequest, but []byte) {
 
 // putIntents leaves word that a LOCK waits, so that nobody new is let in: no readers if it is for one name, else nobody. It grants nothing:
 // without it that is unfair, and no more.
-func (s *Store) putIntents(ctx context.Context, r *locks.Attempt, names ...*nameChange) {
+func (s *Store) putIntents(ctx context.Context, r *locks.Attempt, names []*nameChange) {
 	all, since := len(names) > 1, int64(0)
 	if all {
 		since = r.Since.UnixMilli()
@@ -203,10 +203,12 @@ func (s *Store) putIntents(ctx context.Context, r *locks.Attempt, names ...*name
 		t.Success = append(t.Success, requestOp{Txn: &txnRequest{Compare: []compare{modIs(key, x.v.beside.intent.mod)}, Success: []requestOp{put}}})
 	}
 	var answer txnResponse
-	err = s.client.call(ctx, limit, "kv/txn", t, &answer)
+	if s.client.call(ctx, limit, "kv/txn", t, &answer) != nil {
+		return
+	}
 	for i, op := range answer.Responses {
-		if revision := answer.Revision; err == nil && op.Txn != nil && op.Txn.Succeeded {
-			s.cache.learn(intentKey(names[i].q.key), rec, revision, revision, nil, &view{now: s.Now()})
+		if op.Txn != nil && op.Txn.Succeeded {
+			s.cache.learn(intentKey(names[i].q.key), rec, answer.Revision, answer.Revision, nil, &view{now: s.Now()})
 		}
 	}
 }
