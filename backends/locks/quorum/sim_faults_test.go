@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -266,6 +267,21 @@ func (w *simWorld) say(format string, args ...any) { w.history.log("fault", "", 
 // loseNode kills a node and starts it again, with all it knew, with less, or with nothing,
 // and perhaps with another time.
 func loseNode(w *simWorld, r *rand.Rand) { w.lose(w.anyNode(r), r, 500*time.Millisecond) }
+
+// loseOne does so if all other nodes vote.
+func loseOne(w *simWorld, r *rand.Rand) {
+	if !w.losing.TryLock() {
+		return
+	}
+	defer w.losing.Unlock()
+	n, others := w.anyNode(r), true
+	w.with(func() {
+		others = !slices.ContainsFunc(w.nodes, func(o *simNode) bool { return o != n && !o.votes() })
+	})
+	if others {
+		w.lose(n, r, 500*time.Millisecond)
+	}
+}
 
 // loseNodes does so with all nodes, one shortly after the other.
 func loseNodes(w *simWorld, r *rand.Rand) {

@@ -37,6 +37,7 @@ type simWorld struct {
 	trace   bool // the history has what nodes do
 
 	mu      sync.Mutex // taken after those of a Service's nodes, and before none
+	losing  sync.Mutex // held by loseOne
 	ill     int        // so many faults are under way
 	ills    int        // so many began
 	traps   []*simTrap
