@@ -159,11 +159,8 @@ func (rows Rows) change() bool {
 
 // accept tries each of tokens as the lock's own value, and takes the first that makes a difference.
 func (c *Call) accept(kind Kind, tokens []string, now time.Time) (Rows, Class) {
-	switch kind {
-	case ReadWrite:
-		return c.acceptShares(tokens, now)
-	case Permits:
-		return c.acceptPermits(tokens, now)
+	if kind == ReadWrite || kind == Permits {
+		return c.acceptShares(kind, tokens, now)
 	}
 	var first, best Rows
 	for i, mine := range tokens {
@@ -254,8 +251,11 @@ func (rows Rows) differ() bool {
 }
 
 func (rows Rows) class(kind Kind) Class {
-	if kind == ReadWrite {
+	switch kind {
+	case ReadWrite:
 		return rows.shareClass()
+	case Permits:
+		return rows.permitClass()
 	}
 	var does [5]Do
 	for i, r := range rows {

@@ -39,12 +39,12 @@ func (c *Call) asksForMode(now time.Time) bool {
 	return w.modeRead
 }
 
-// acceptShares is accept for a read/write lock: it takes the first token with which something is done to it, and else one with which
+// acceptShares is accept for a lock that several may have: it takes the first token with which something is done to it, and else one with which
 // it is not clear what is done.
-func (c *Call) acceptShares(tokens []string, now time.Time) (best Rows, class Class) {
+func (c *Call) acceptShares(kind Kind, tokens []string, now time.Time) (best Rows, class Class) {
 	for _, mine := range tokens {
-		rows := c.rows(ReadWrite, mine, now, nil)
-		its := rows.shareClass()
+		rows := c.rows(kind, mine, now, nil)
+		its := rows.class(kind)
 		if best == nil || its == Unclear {
 			best, class = rows, its
 		}

@@ -88,24 +88,10 @@ func permitStates(mine string) []namedState {
 	}
 }
 
-// acceptPermits is acceptShares for a semaphore.
-func (c *Call) acceptPermits(tokens []string, now time.Time) (best Rows, class Class) {
-	for _, mine := range tokens {
-		rows := c.rows(Permits, mine, now, nil)
-		its := rows.permitClass(mine)
-		if best == nil || its == Unclear {
-			best, class = rows, its
-		}
-		if its != Unclear && its != ReadOnly {
-			return rows, its
-		}
-	}
-	return best, class
-}
-
 // permitClass names the class of a call by what it does in each of permitStates. Whether an owner that asks again gets a new end for
 // its permit depends on the limit.
-func (rows Rows) permitClass(mine string) Class {
+func (rows Rows) permitClass() Class {
+	mine := rows[1].State.Value
 	if slices.ContainsFunc(rows, func(r Row) bool { return r.Refused != nil || r.Outcome.Op.Value != "" && r.Outcome.Op.Value != mine }) {
 		return Unclear
 	}
