@@ -48,6 +48,27 @@ func TestRecovery_TwoProxiesEnlistTogether(t *testing.T) {
 	allVote(t, p...)
 }
 
+// TestRecovery_NewNodeThatAnswersLate: of new nodes one answers the first probe when the answers of the others are too old to enlist
+// them. All are enlisted all the same, or none: one alone would make the others nodes that forgot, which sit out max-ttl and longer.
+func TestRecovery_NewNodeThatAnswersLate(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartNodes(t, 3)
+	nodes[2].Pause()
+	resume := sync.OnceFunc(nodes[2].Resume)
+	defer resume()
+	s := serve(t, testOptions{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: patient})
+	asked := func(n *redistest.Server) bool { return n.Calls(t, "eval")+n.Calls(t, "evalsha") > 0 }
+	eventually(t, patient, "the others have answered", func() bool { return asked(nodes[0]) && asked(nodes[1]) })
+	time.Sleep(1200 * time.Millisecond) // more than the second for which their answers count
+	resume()
+	eventually(t, patient, "all nodes vote", func() bool {
+		if now := states(s); strings.Contains(now, string(locks.NodeQuarantine)) {
+			t.Fatalf("a new node is taken for one that forgot: %s", now)
+		}
+		return allVoting(s)
+	}, s)
+}
+
 // forgetful are options under which a node that forgot is back within a second or two.
 func forgetful(t *testing.T, nodes []*redistest.Server) testOptions {
 	return testOptions{

@@ -196,20 +196,25 @@ func (s *Set) RepairNodes(ctx context.Context, enlist bool) (acted bool) {
 	if seen == 0 {
 		timeout = max(timeout, initialProbeTimeout)
 	}
+	began := s.Clock()
 	votes, err := s.probeRecords(ctx, timeout, enlist)
 	if err != nil {
 		return false
 	}
 	actions := s.planRepairs(votes, enlist)
-	if needsFloor(actions) {
+	if needsFloor(actions) || s.mayEnlistSome(actions, began) {
 		// Fences are read after the quarantine was seen to be over, never before.
 		before := votes
+		began = s.Clock()
 		if votes, err = s.probe(ctx, timeout); err != nil {
 			return false
 		}
 		actions = slices.DeleteFunc(s.planRepairs(votes, enlist), func(a repairAction) bool {
 			return a.script == scripts.Restore && votes[a.node].Quarantine != before[a.node].Quarantine
 		})
+		if s.mayEnlistSome(actions, began) {
+			actions = nil
+		}
 	}
 	if len(actions) > 0 {
 		repairs := s.runRepairs(ctx, actions)

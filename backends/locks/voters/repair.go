@@ -17,6 +17,8 @@ const (
 	missingTimeout = 500 * time.Millisecond
 	// Where no node that answers has a record, some may still be starting.
 	startTimeout = 10 * time.Second
+	// A node is enlisted as new within a second of its answer (register.lua). Half of that may have passed when it is asked to.
+	enlistWithin = 500 * time.Millisecond
 )
 
 // missingFor is for how long each node has been seen without a record, or at least missingTimeout if it had one before.
@@ -141,6 +143,14 @@ func (c *condition) repair(v *vote.Vote, forgot bool) (script *scripts.Script, a
 // registerArgs are the arguments of register.lua for a node that answered v.
 func registerArgs(v *vote.Vote, how string, set *vote.NodeSet) []string {
 	return append([]string{how, fmt.Sprint(v.Wait), v.Replid}, set.Args()...)
+}
+
+// mayEnlistSome reports whether some of the nodes that are to be enlisted as new may refuse that, since their answers to a probe that
+// began then are too old. The others, enlisted alone, would make them nodes that have forgotten, which do not vote for two minutes.
+func (s *Set) mayEnlistSome(actions []repairAction, began time.Duration) bool {
+	return s.Clock()-began > enlistWithin && slices.ContainsFunc(actions, func(a repairAction) bool {
+		return a.script == scripts.Register && a.args[0] == "new"
+	})
 }
 
 func needsFloor(actions []repairAction) bool {
