@@ -26,6 +26,10 @@ const (
 // patient is a node timeout for tests that are not about time: this machine may be busy.
 const patient = 5 * time.Second
 
+// enlisting is for how long new nodes may take until they vote. A machine so busy that they are not enlisted together makes some
+// of them sit out max-ttl, and wait as long for their floor: a minute each.
+const enlisting = 3 * time.Minute
+
 // nodesAt parses addresses.
 func nodesAt(tb testing.TB, addrs ...string) []*backends.Server {
 	tb.Helper()
@@ -180,7 +184,7 @@ func start(tb testing.TB, nodes int) (*proxy, []*redistest.Server) {
 	tb.Helper()
 	ns := redistest.StartNodes(tb, nodes)
 	s := serve(tb, testOptions{Nodes: nodesAt(tb, addrs(ns)...), NodeTimeout: patient})
-	eventually(tb, 2*time.Minute, "all nodes vote", func() bool { return allVoting(s) }, s)
+	eventually(tb, enlisting, "all nodes vote", func() bool { return allVoting(s) }, s)
 	return s, ns
 }
 
