@@ -36,7 +36,9 @@ func both(t *testing.T, test func(t *testing.T, s *proxy)) {
 		for _, m := range embedded(t, 5) {
 			at = append(at, m.Addr())
 		}
-		test(t, serve(t, testOptions{Nodes: nodesAt(t, at...), NodeTimeout: patient}))
+		s := serve(t, testOptions{Nodes: nodesAt(t, at...), NodeTimeout: patient})
+		allVote(t, s)
+		test(t, s)
 	})
 }
 
@@ -187,7 +189,7 @@ func rivals(t *testing.T, n int, nodes []*redistest.Server) []*proxy {
 func allVote(t *testing.T, services ...*proxy) {
 	t.Helper()
 	for _, s := range services {
-		eventually(t, 2*time.Minute, "all nodes vote", func() bool { return allVoting(s) }, s)
+		eventually(t, enlisting, "all nodes vote", func() bool { return allVoting(s) }, s)
 	}
 }
 
