@@ -274,7 +274,10 @@ var digits = regexp.MustCompile(`\d{5,}`)
 // TestHandOver_OnARealNode: so it is on a server, whose clock goes on between two calls.
 func TestHandOver_OnARealNode(t *testing.T) {
 	t.Parallel()
-	s, nodes := start(t, 1)
+	nodes := redistest.StartNodes(t, 1)
+	s, stop := serveUntil(t, testOptions{Nodes: nodesAt(t, nodes[0].Addr()), NodeTimeout: patient})
+	allVote(t, s)
+	stop() // it would restore the node that must not vote
 	n := redistest.Open(t, nodes[0].Addr())
 	round := 100_000
 	hold := func(id string) string { return fmt.Sprint(id, round) } // a node knows holds that were given back, of any name
