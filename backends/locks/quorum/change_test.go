@@ -178,7 +178,7 @@ func TestChange_ANodeThatMissedIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lock(t, first, "warm", "x", 100*time.Millisecond)
+	lock(t, first, "warm", "x", changeTTL) // enlists the nodes
 	c := w.change(at[:3], at, "")
 	w.until("open", func() error { return c.Open(t.Context()) })
 	nodes[2].Pause()

@@ -37,7 +37,7 @@ func startFleet(t *testing.T, proxies int, o testOptions) *fleet {
 		f.replace(i, o)
 	}
 	t.Cleanup(f.end)
-	lock(t, f.proxies[0], "warm", "x", 100*time.Millisecond)
+	allVote(t, f.proxies...)
 	for w := range 6 {
 		f.load.Go(func() { f.client(w) })
 	}
