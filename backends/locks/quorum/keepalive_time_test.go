@@ -33,8 +33,16 @@ type timeless struct {
 	broke int                     // so many nodes answer with errors
 	fails map[int]*scripts.Script // each of these nodes answers this script with an error
 	slow  time.Duration           // what each node takes for a script
+	late  delay
 	began time.Time
 	opts  testOptions // of the Service
+}
+
+// A delay is what one node takes for a script, beside what each node takes.
+type delay struct {
+	node   int
+	script *scripts.Script
+	by     time.Duration
 }
 
 // A call is one execution of a script, and when.
@@ -131,6 +139,9 @@ func (s *timeless) sees(node int, p *server.Peer, cmd string, args []string) (do
 	if cmd == "EVALSHA" {
 		s.calls[node] = append(s.calls[node], call{args[0], time.Since(s.began)})
 		slow := s.slow
+		if l := s.late; l.script != nil && l.node == node && l.script.SHA1 == args[0] {
+			slow += l.by
+		}
 		s.mu.Unlock()
 		time.Sleep(slow)
 		s.mu.Lock()
@@ -143,6 +154,13 @@ func (s *timeless) take(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.slow = d
+}
+
+// delay has one node do a script so much later, from the next call on; nil: none.
+func (s *timeless) delay(node int, sc *scripts.Script, by time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.late = delay{node, sc, by}
 }
 
 // down lets the first n nodes answer with errors, and the others not.

@@ -21,10 +21,14 @@ const (
 	enlistWithin = 500 * time.Millisecond
 )
 
-// missingFor is for how long each node has been seen without a record, or at least missingTimeout if it had one before.
+// missingFor is for how long each node has been seen without a record, or at least missingTimeout if it had one before. When others are first
+// seen with one, it begins anew: another proxy may be enlisting all of them.
 func (s *Set) missingFor(votes []vote.Vote) []time.Duration {
 	now := s.Clock()
 	out := make([]time.Duration, len(votes))
+	if !s.recovery.recorded && recorded(votes, false) {
+		clear(s.recovery.missing)
+	}
 	for i, v := range votes {
 		m := &s.recovery.missing[i]
 		if v.Code != vote.NoRecord {
