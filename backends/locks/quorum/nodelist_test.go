@@ -74,6 +74,9 @@ func TestNodeSet_TwoOfThree(t *testing.T) {
 		var p [4]*proxy
 		for _, n := range []int{first, 5 - first} {
 			p[n] = serve(t, testOptions{Nodes: nodesAt(t, at[:n]...), NodeTimeout: patient})
+			if n == first { // it is to enlist the nodes
+				allVote(t, p[n])
+			}
 			_, _ = p[n].Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: "warm"}, TTL: time.Second})
 		}
 		asked := time.Now()
@@ -104,6 +107,7 @@ func TestNodeSet_StricterGrace(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			eventually(t, patient, "all nodes vote", func() bool { s.RepairNodes(t.Context(), true); return allVoting(s) }, s)
 			lock(t, s, "job", grace, time.Minute)
 			unlock(t, s, "job", grace, 0)
 			if grace == voters.GraceAvailable {
