@@ -166,6 +166,24 @@ func listAll(t *testing.T, s *proxy, match string, count int) (names []string) {
 	}
 }
 
+// lockEach takes many names for alice and a minute, fifty at a time: the first must not have lapsed when the last is taken, however busy
+// the machine is.
+func lockEach(t *testing.T, s *proxy, names []string) {
+	t.Helper()
+	var taking sync.WaitGroup
+	for some := range slices.Chunk(names, max(1, len(names)/50)) {
+		taking.Go(func() {
+			for _, name := range some {
+				a, err := s.Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: name}, Owner: "alice", TTL: time.Minute})
+				if err != nil || !a.Granted {
+					t.Errorf("LOCK %s: %+v, %v", name, a, err)
+				}
+			}
+		})
+	}
+	taking.Wait()
+}
+
 func TestList(t *testing.T) {
 	t.Parallel()
 	p := rivals(t, 2, redistest.StartNodes(t, 5))
@@ -175,18 +193,7 @@ func TestList(t *testing.T) {
 	for i := range many {
 		want = append(want, fmt.Sprintf("job:%04d", i))
 	}
-	var taking sync.WaitGroup // many at once: the first must not have lapsed when the last is taken, however busy the machine is
-	for taken := range slices.Chunk(want, many/50) {
-		taking.Go(func() {
-			for _, name := range taken {
-				a, err := s.Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: name}, Owner: "alice", TTL: time.Minute})
-				if err != nil || !a.Granted {
-					t.Errorf("LOCK %s: %+v, %v", name, a, err)
-				}
-			}
-		})
-	}
-	taking.Wait()
+	lockEach(t, s, want)
 	if _, err := s.Lock(t.Context(), locks.LockRequest{Key: locks.Key{DB: 1, Name: "job:elsewhere"}, TTL: time.Minute}); err != nil {
 		t.Fatal(err)
 	}

@@ -19,9 +19,14 @@ func TestNamesAndHoldings(t *testing.T) {
 	nodes := redistest.StartNodes(t, 5)
 	p := rivals(t, 2, nodes)
 	var want []string
+	var by [2][]string // the names that each proxy takes
 	for i := range 300 {
-		lock(t, p[i%2], fmt.Sprintf("job:%03d", i), "alice", time.Minute)
-		want = append(want, fmt.Sprintf("0 job:%03d %v", i, i%2 == 0))
+		name := fmt.Sprintf("job:%03d", i)
+		by[i%2] = append(by[i%2], name)
+		want = append(want, fmt.Sprintf("0 %s %v", name, i%2 == 0))
+	}
+	for i := range by {
+		lockEach(t, p[i], by[i])
 	}
 	for _, name := range []string{"a:b", "\xff*[", ":"} {
 		if a, err := p[1].Lock(t.Context(), locks.LockRequest{Key: locks.Key{DB: 12, Name: name}, Owner: "bob", TTL: time.Minute}); err != nil || !a.Granted {
