@@ -35,6 +35,7 @@ func TestNotify_ReleaseThroughAnotherProxy(t *testing.T) {
 
 func releaseElsewhere(t *testing.T, s *proxy) {
 	p := []*proxy{hearing(s), serve(t, testOptions{Nodes: s.Opts.Nodes, NodeTimeout: patient})}
+	allVote(t, p...)
 	for range 3 {
 		g := lock(t, p[1], "job", "", time.Minute)
 		w := waitFor(t, p[0], "job", "")
