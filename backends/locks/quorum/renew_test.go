@@ -270,7 +270,7 @@ func TestRenew_LeavesWhatHasEnded(t *testing.T) {
 					t.Fatal(err)
 				}
 				unlock(t, p[through], "job", "alice", tt.left)
-				a, err := p[0].Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: "bob", TTL: time.Second})
+				a, err := lockInTime(t, p[0], locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: "bob", TTL: time.Second})
 				if err != nil || a.Granted != (tt.left == 0) {
 					t.Errorf("LOCK by bob: %+v, %v", a, err)
 				}
