@@ -195,20 +195,21 @@ func TestSession_GivenBackElsewhereAndTaken(t *testing.T) {
 
 func TestSession_RenewedThroughAnotherProxy(t *testing.T) {
 	t.Parallel()
-	p := rivals(t, 2, redistest.StartNodes(t, 3))
-	c := newClient(p[0])
-	c.lock(t, "job", "alice", 3*time.Second, 0)
-	for range 3 {
-		if _, err := p[1].Renew(t.Context(), locks.RenewRequest{Key: locks.Key{Name: "job"}, Owner: "alice", TTL: 3 * time.Second}); err != nil {
-			t.Fatal(err)
+	inBubble(t, 3, testOptions{}, func(t *testing.T, s *timeless) {
+		c, other := newClient(s.proxy), s.another(t)
+		c.lock(t, "job", "alice", 3*time.Second, 0)
+		for range 3 {
+			if _, err := other.Renew(t.Context(), locks.RenewRequest{Key: jobKey, Owner: "alice", TTL: 3 * time.Second}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(3300 * time.Millisecond)
 		}
-		time.Sleep(3300 * time.Millisecond)
-	}
-	refused(t, p[1], "job", "bob", time.Second)
-	unlock(t, p[0], "job", "alice", 0)
-	if len(c.told()) > 0 {
-		t.Errorf("told %+v", c.told())
-	}
+		refused(t, other.proxy, "job", "bob", time.Second)
+		unlock(t, s.proxy, "job", "alice", 0)
+		if len(c.told()) > 0 {
+			t.Errorf("told %+v", c.told())
+		}
+	})
 }
 
 func TestSession_LossesAreTold(t *testing.T) {
