@@ -87,14 +87,14 @@ func TestShared_WaitersAreWoken(t *testing.T) {
 // TestShared_Shown: who reads a name is shown, listed and forced, also where they are more than are shown.
 func TestShared_Shown(t *testing.T) {
 	t.Parallel()
-	s := start(t, 2)
-	a := lock(t, s[0], locks.LockRequest{Owner: "a", TTL: 50 * time.Second, Shared: true})
-	b := lock(t, s[1], locks.LockRequest{Owner: "b", TTL: 40 * time.Second, Shared: true})
-	lock(t, s[0], locks.LockRequest{Key: locks.Key{Name: "other"}, Owner: "c", Shared: true})
-	lock(t, s[0], locks.LockRequest{Key: locks.Key{Name: "third"}, Owner: "d"})
+	s := startPatient(t, 2) // it takes a busy machine minutes
+	a := lock(t, s[0], locks.LockRequest{Owner: "a", TTL: 50 * time.Minute, Shared: true})
+	b := lock(t, s[1], locks.LockRequest{Owner: "b", TTL: 40 * time.Minute, Shared: true})
+	lock(t, s[0], locks.LockRequest{Key: locks.Key{Name: "other"}, Owner: "c", TTL: time.Hour, Shared: true})
+	lock(t, s[0], locks.LockRequest{Key: locks.Key{Name: "third"}, Owner: "d", TTL: time.Hour})
 	eventually(t, "the member takes part", func() bool { return s[1].Stats().Voting == 1 })
 	in, err := s[1].Inspect(t.Context(), job)
-	if err != nil || in.Held || len(in.Readers) != 2 || in.Readers[0].Owner != "a" || in.Holding.Readers != 2 || in.Holding.Remaining <= 40*time.Second || in.Nodes[0].Readers != 2 {
+	if err != nil || in.Held || len(in.Readers) != 2 || in.Readers[0].Owner != "a" || in.Holding.Readers != 2 || in.Holding.Remaining <= 40*time.Minute || in.Nodes[0].Readers != 2 {
 		t.Errorf("%+v, %v", in, err)
 	}
 	l, err := s[1].List(t.Context(), locks.ListRequest{DB: locks.AllDBs})
@@ -123,7 +123,7 @@ func TestShared_Shown(t *testing.T) {
 	for i := range 16 {
 		all.Go(func() {
 			for n := i; n < locks.MaxReaders; n += 16 {
-				lock(t, s[i%2], locks.LockRequest{Owner: fmt.Sprint("r", n), TTL: time.Minute, Shared: true})
+				lock(t, s[i%2], locks.LockRequest{Owner: fmt.Sprint("r", n), TTL: time.Hour, Shared: true})
 			}
 		})
 	}
