@@ -65,6 +65,14 @@ func (s *started) dial(t *testing.T) *inline {
 	}
 }
 
+// voting waits until the embedded lock nodes vote. They compile the scripts first, which takes a busy machine longer than a LOCK waits.
+func (s *started) voting(t *testing.T) {
+	t.Helper()
+	redistest.Eventually(t, 5*time.Minute, "all lock nodes vote", func() bool {
+		return strings.HasSuffix(s.dial(t).do("INFO lockproxy", 11), " lockproxy_lock_nodes:5 lockproxy_lock_nodes_voting:5")
+	})
+}
+
 // An inline sends inline commands and reads the lines of their replies.
 type inline struct {
 	t    *testing.T
@@ -72,7 +80,7 @@ type inline struct {
 	r    *bufio.Reader
 }
 
-// do sends a command and returns the next lines, joined by spaces.
+// do sends a command and returns the next lines, joined by spaces; of an error there is one.
 func (c *inline) do(command string, lines int) string {
 	c.t.Helper()
 	if _, err := fmt.Fprintf(c.conn, "%s\r\n", command); err != nil {
@@ -85,12 +93,16 @@ func (c *inline) do(command string, lines int) string {
 			c.t.Fatalf("%s: %v", command, err)
 		}
 		got = append(got, strings.TrimRight(line, "\r\n"))
+		if strings.HasPrefix(got[0], "-") {
+			break
+		}
 	}
 	return strings.Join(got, " ")
 }
 
 func TestDev(t *testing.T) {
 	s := start(t, "dev", "--node-timeout", "5s")
+	s.voting(t)
 	c := s.dial(t)
 	other := s.dial(t)
 	steps := []struct {
@@ -181,6 +193,7 @@ func TestDev_AnswersClientsAsTheyStart(t *testing.T) {
 // TestDev_KillsClients: CLIENT KILL at a prompt ends another's connection, and the lock that depends on it.
 func TestDev_KillsClients(t *testing.T) {
 	s := start(t, "dev", "--node-timeout", "5s", "--session-grace", "0s")
+	s.voting(t)
 	holder, other := s.dial(t), s.dial(t)
 	if got := holder.do("LOCK job 30s SESSION", 6); !strings.HasPrefix(got, "*4 :") {
 		t.Fatalf("LOCK with SESSION answers %s", got)
@@ -189,7 +202,7 @@ func TestDev_KillsClients(t *testing.T) {
 	if got := other.do("CLIENT KILL ID "+id, 1); got != ":1" {
 		t.Fatalf("CLIENT KILL answers %s", got)
 	}
-	if got := other.do("LOCK job 30s WAIT 15s", 6); !strings.HasPrefix(got, "*4 :") {
+	if got := other.do("LOCK job 30s WAIT 100s", 6); !strings.HasPrefix(got, "*4 :") {
 		t.Errorf("LOCK after the holder was killed answers %s", got)
 	}
 }
@@ -226,14 +239,15 @@ func TestDev_AdminPort(t *testing.T) {
 
 func TestDev_LocksOnEmbeddedServers(t *testing.T) {
 	s := start(t, "dev", "--max-hold", "30s", "--on-loss", "keep", "--node-timeout", "5s")
+	s.voting(t)
 	c, next := s.dial(t), s.dial(t)
 	if got := c.do("LOCK job 30s OWNER me SESSION MAXHOLD 20s", 6); !strings.HasPrefix(got, "*4 :") {
 		t.Fatalf("LOCK with SESSION answers %s", got)
 	}
-	if _, err := fmt.Fprint(next.conn, "LOCK job 30s WAIT 15s OWNER you REQ 1\r\n"); err != nil {
+	if _, err := fmt.Fprint(next.conn, "LOCK job 30s WAIT 100s OWNER you REQ 1\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	for late := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for late := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		if got := c.do("LOCK job 30s OWNER other RETRYAFTER", 6); strings.HasSuffix(got, " :1") {
 			break
 		} else if time.Now().After(late) {
@@ -247,7 +261,7 @@ func TestDev_LocksOnEmbeddedServers(t *testing.T) {
 	if !strings.HasPrefix(granted, "*4 :") || !strings.HasSuffix(granted, " :1") {
 		t.Fatalf("the LOCK that waited was answered %s", granted)
 	}
-	if got := next.do("LOCK job 30s WAIT 15s OWNER you REQ 1", 1); got != "+PONG" {
+	if got := next.do("LOCK job 30s WAIT 100s OWNER you REQ 1", 1); got != "+PONG" {
 		t.Fatalf("PING behind it was answered %s", got)
 	}
 	fence := strings.Fields(granted)[1]
