@@ -17,10 +17,16 @@ import (
 // proxies serve on three real nodes.
 func proxies(t *testing.T, n int) ([]*proxy, []*redistest.Conn, []*redistest.Server) {
 	t.Helper()
+	return proxiesFor(t, n, 0)
+}
+
+// proxiesFor is proxies with a max-ttl.
+func proxiesFor(t *testing.T, n int, maxTTL time.Duration) ([]*proxy, []*redistest.Conn, []*redistest.Server) {
+	t.Helper()
 	nodes := redistest.StartNodes(t, 3)
 	var p []*proxy
 	for range n {
-		p = append(p, serve(t, testOptions{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: patient}))
+		p = append(p, serve(t, testOptions{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: patient, MaxTTL: maxTTL}))
 	}
 	allVote(t, p...)
 	return p, conns(t, nodes), nodes

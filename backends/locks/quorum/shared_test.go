@@ -171,22 +171,21 @@ func TestShared_ForceGrant(t *testing.T) {
 // TestShared_List: a name that is only read is listed as any, once, also if one node has missed it.
 func TestShared_List(t *testing.T) {
 	t.Parallel()
-	p, c, _ := proxies(t, 2)
+	p, c, _ := proxiesFor(t, 2, 30*time.Minute) // it takes a busy machine minutes
 	lock(t, p[0], "warm", "x", time.Second)
 	unlock(t, p[0], "warm", "x", 0)
 	var want []string
-	began := time.Now()
 	for i := range 60 {
 		name := fmt.Sprintf("job:%02d", i)
 		want = append(want, name)
 		refusing(t, c[i%3], func() {
 			for _, owner := range []string{"alice", "bob"}[:1+i%2] {
-				r := readsAs(owner, 50*time.Second)
+				r := readsAs(owner, 25*time.Minute)
 				r.Name = name
 				mustLock(t, p[0], r)
 			}
 			if i%4 == 0 { // who reads it writes as well: it has two keys
-				lock(t, p[0], name, "alice", 50*time.Second)
+				lock(t, p[0], name, "alice", 25*time.Minute)
 			}
 		})
 	}
@@ -200,9 +199,8 @@ func TestShared_List(t *testing.T) {
 		t.Errorf("names: %d, %v, %v, want %d", len(names), complete, err, len(want))
 	}
 	l, err := p[1].List(t.Context(), locks.ListRequest{Match: "job:01", Count: 1000})
-	least := 49*time.Second - time.Since(began)
-	if err != nil || len(l.Held) != 1 || l.Held[0].Owner != "" || l.Held[0].Readers != 2 || l.Held[0].Remaining < least {
-		t.Errorf("one name: %+v, %v, want %v left", l, err, least)
+	if err != nil || len(l.Held) != 1 || l.Held[0].Owner != "" || l.Held[0].Readers != 2 || l.Held[0].Remaining < 15*time.Minute {
+		t.Errorf("one name: %+v, %v", l, err)
 	}
 }
 
