@@ -39,6 +39,7 @@ func majorities(t *testing.T, s *proxy, c []*redistest.Conn, lock func() locks.G
 			if again := lock(); again.Fence != g.Fence || again.Holds != i+2 {
 				t.Errorf("re-entry %d: %+v into %+v", i+1, again, g)
 			}
+			delivered(t, out, s) // and refused there
 		})
 	}
 }

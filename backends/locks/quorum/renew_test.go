@@ -234,11 +234,13 @@ func TestRenew_OfAHoldThatAQuorumMayHave(t *testing.T) {
 		if g := lock(t, p[0], "job", "alice", 3*time.Second); g.Holds != 2 {
 			t.Fatalf("%+v", g)
 		}
+		delivered(t, 1, p[0]) // and refused there
 	})
 	refusing(t, c[2], func() {
 		if _, err := p[1].Renew(t.Context(), locks.RenewRequest{Key: locks.Key{Name: "job"}, Owner: "alice", TTL: 40 * time.Second}); err != nil {
 			t.Fatal(err)
 		}
+		delivered(t, 2, p[1])
 	})
 	unlock(t, p[1], "job", "alice", 1)
 	time.Sleep(4 * time.Second) // the hold's own ttl has passed where the RENEW did not come

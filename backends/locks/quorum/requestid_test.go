@@ -412,10 +412,14 @@ func TestReq_NodeWithoutTheFirstGrant(t *testing.T) {
 	t.Parallel()
 	p, c, _ := proxies(t, 2)
 	var first locks.Grant
-	refusing(t, c[0], func() { first = request(t, p[0], "alice", "x") })
+	refusing(t, c[0], func() {
+		first = request(t, p[0], "alice", "x")
+		delivered(t, 0, p[0]) // and refused there
+	})
 	if again := request(t, p[1], "alice", "x"); again.Fence != first.Fence {
 		t.Fatalf("sent again: %+v, first %+v", again, first)
 	}
+	delivered(t, 0, p[1])
 	if own, _ := numbers(t, p[0], c[0]); own <= first.Fence {
 		t.Fatalf("node 0 has the name under %d, the grant is %d", own, first.Fence)
 	}

@@ -187,6 +187,7 @@ func TestShared_List(t *testing.T) {
 			if i%4 == 0 { // who reads it writes as well: it has two keys
 				lock(t, p[0], name, "alice", 25*time.Minute)
 			}
+			delivered(t, i%3, p[0]) // and refused there
 		})
 	}
 	for _, count := range []int{0, 1, 7} {
@@ -209,7 +210,10 @@ func TestShared_Inspect(t *testing.T) {
 	p, c, _ := proxies(t, 2)
 	mustLock(t, p[0], readsAs("alice", 20*time.Second))
 	mustLock(t, p[1], readsAs("bob", 50*time.Second))
-	refusing(t, c[0], func() { mustLock(t, p[1], readsAs("carol", 30*time.Second)) })
+	refusing(t, c[0], func() {
+		mustLock(t, p[1], readsAs("carol", 30*time.Second))
+		delivered(t, 0, p[1]) // and refused there
+	})
 	c[1].Do(t, "ZADD", setOf(p[0], "job"), inMillis(50*time.Second), "one node's") // which no quorum lets in
 	in := inspect(t, p[0], "job")
 	var who []string
