@@ -523,7 +523,7 @@ func TestUnlock_OneHoldThoughANodeIsLate(t *testing.T) {
 	c := conns(t, nodes)
 	s := serve(t, testOptions{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: 200 * time.Millisecond})
 	allVote(t, s)
-	for range 5 {
+	for done, tries := 0, 0; done < 5; tries++ {
 		var last locks.Grant
 		eventually(t, patient, "all nodes have four holds", func() bool { // on a busy machine one may answer too late to be told of each
 			if _, _, err := s.Force(t.Context(), jobKey); err != nil {
@@ -553,8 +553,11 @@ func TestUnlock_OneHoldThoughANodeIsLate(t *testing.T) {
 			t.Errorf("UNLOCK: %d left, %v", left, err)
 		}
 		delivered(t, 2, s)
-		if n := len(fields(t, s, c[2])) - fixedFields; n != 3 {
-			t.Errorf("%d holds are left of 4 (%d, %v)", n, left, err)
+		switch n := len(fields(t, s, c[2])) - fixedFields; {
+		case n == 3:
+			done++
+		case n < 3 || err == nil || tries > 50: // an UNLOCK for which a busy machine had no time gives back none
+			t.Fatalf("%d holds are left of 4 (%d, %v)", n, left, err)
 		}
 	}
 }
