@@ -63,7 +63,7 @@ func TestPermits_SeatToAskFor(t *testing.T) {
 	}
 	take := func(r locks.LockRequest) locks.Grant {
 		t.Helper()
-		d, err := s.Lock(t.Context(), r)
+		d, err := lockInTime(t, s, r)
 		if err != nil || !d.Granted {
 			t.Fatalf("%+v, %v", d, err)
 		}
