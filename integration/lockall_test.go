@@ -95,8 +95,8 @@ var lockAllScripts = []script{
 		{"a", "UNLOCK <job>a me", ":1"},
 	}},
 	{"readers", []step{
-		{"a", "LOCKALL 2 <job>a <job>b 30s OWNER r1 SHARED", `*[:<_> $"r1" *[$"<job>a" :<a> :1] *[$"<job>b" :<b> :1]]`},
-		{"other.b", "LOCKALL 2 <job>b <job>c 30s OWNER r2 SHARED", `*[:<_> $"r2" *[$"<job>b" :<b> :1] *[$"<job>c" :<_> :1]]`},
+		{"a", "LOCKALL 2 <job>a <job>b 30s OWNER r1 SHARED", `*[:<_> $"r1" *[$"<job>a" :<a> :1] *[$"<job>b" :<_> :1]]`},
+		{"other.b", "LOCKALL 2 <job>b <job>c 30s OWNER r2 SHARED", `*[:<_> $"r2" *[$"<job>b" :<_> :1] *[$"<job>c" :<_> :1]]`}, // a node that has not heard of r1 numbers b later
 		{"c", "LOCKALL 2 <job>d <job>b 30s OWNER w", "*-1"},
 		{"c", "LOCK <job>d 30s OWNER w", `*[:<_> $"w" :<_> :1]`},
 		{"a", "UNLOCKALL 2 <job>a <job>b r1", "-LOCKLOST <job>a, <job>b: <...> say SHARED for that"},
