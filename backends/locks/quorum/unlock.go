@@ -62,6 +62,7 @@ func (s *Store) unlockKnown(ctx context.Context, u unlockRequest, g grant, holds
 	case err != nil || result == tally.Undecided:
 		s.grants.restore(u.holder, g, holds)
 		return 0, s.unlockError(u.holder, result, votes, err)
+	// Without a fence it is about what the owner has now, which may be a later grant than the one that is remembered here.
 	case u.Once && doneBefore(votes, u.tag) && (u.Fence != 0 || result == tally.Applied && !s.mayHaveAnother(votes)):
 		s.grants.invalidate(u.holder)
 		return 0, locks.ErrLost
