@@ -333,12 +333,7 @@ func TestList_NodeForgot(t *testing.T) {
 	s := serve(t, longLeases(t, nodes))
 	allVote(t, s)
 	job := lock(t, s, "job", "alice", 40*time.Minute)
-	everyNodeHasIt := func() {
-		for i := range nodes {
-			delivered(t, i, s)
-		}
-	}
-	everyNodeHasIt()
+	allDelivered(t, s)
 	if v := nodes[1].Do(t, "DEL", s.RedisKeys(job.Key).Lock); v.Int() != 1 {
 		t.Fatalf("the node had no lock: %v", v)
 	}
@@ -348,7 +343,7 @@ func TestList_NodeForgot(t *testing.T) {
 		t.Errorf("while the node is in doubt: %v", got)
 	}
 	lock(t, s, "other", "bob", 40*time.Minute)
-	everyNodeHasIt()
+	allDelivered(t, s)
 	nodes[1].Do(t, "FLUSHALL")
 	eventually(t, time.Minute, "another is in doubt, too", func() bool { return s.Nodes()[1].State == locks.NodeVoting && s.Nodes()[1].Doubt > 0 })
 	if got := listAll(t, s, "", 0); !slices.Equal(got, []string{"job", "other"}) {

@@ -105,9 +105,7 @@ func TestPermits_NoBusyLoop(t *testing.T) {
 	s, k := p[0], locks.Key{Name: "job"}
 	mustLock(t, s, permitOf("a", 2))
 	mustLock(t, s, permitOf("b", 2))
-	for i := range c {
-		delivered(t, i, s)
-	}
+	allDelivered(t, s)
 	for i, owner := range map[int]string{0: "a", 2: "b"} { // as if its LOCK had not come there
 		h := locks.Holder{Key: k, Owner: owner}.Reading()
 		c[i].Do(t, "DEL", s.RedisKeys(h.Key).Lock)

@@ -443,9 +443,7 @@ func TestReq_UnlockOfAnEarlierGrant(t *testing.T) {
 	if left, err := p[0].Unlock(t.Context(), locks.UnlockRequest{Key: first.Key, Owner: "alice", Fence: first.Fence, Req: "x"}); !errors.Is(err, locks.ErrLost) {
 		t.Errorf("UNLOCK of the first grant: %d, %v", left, err)
 	}
-	for i := range c {
-		delivered(t, i, p...)
-	}
+	allDelivered(t, p...)
 	if r, err := p[1].Read(t.Context(), first.Key); err != nil || r.Fence != second.Fence {
 		t.Errorf("%+v, %v, want the second grant, %+v", r, err, second)
 	}

@@ -192,9 +192,7 @@ func TestReq_EmbeddedNodes(t *testing.T) {
 		t.Errorf("a late copy: %+v", late)
 	}
 	p[1].Undo(request(t, p[1], "alice", "undone"))
-	for i := range at { // a LOCK counts 1 as soon as one node has done the undo; an UNLOCK may ask the two others
-		delivered(t, i, p[1])
-	}
+	allDelivered(t, p[1]) // a LOCK counts 1 as soon as one node has done the undo; an UNLOCK may ask the two others
 	if g := request(t, p[0], "alice", "outer"); g.Holds != 1 {
 		t.Errorf("after the undo: %+v", g)
 	}

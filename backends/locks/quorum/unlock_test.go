@@ -50,6 +50,14 @@ func delivered(t *testing.T, node int, p ...*proxy) {
 	})
 }
 
+// allDelivered waits until all nodes have.
+func allDelivered(t *testing.T, p ...*proxy) {
+	t.Helper()
+	for i := range p[0].Members {
+		delivered(t, i, p...)
+	}
+}
+
 // nowhere waits until no node has a record of job, so that all grant the next LOCK.
 func nowhere(t *testing.T, s *proxy, c []*redistest.Conn) {
 	t.Helper()
@@ -536,9 +544,7 @@ func TestUnlock_OneHoldThoughANodeIsLate(t *testing.T) {
 				}
 				last = d.Grant
 			}
-			for i := range nodes {
-				delivered(t, i, s)
-			}
+			allDelivered(t, s)
 			return last.Holds == 4 && alike(t, s, c)
 		})
 		k := s.RedisKeys(locks.Key{Name: "job"})
@@ -607,16 +613,12 @@ func TestUnlock_OnceOfALaterGrant(t *testing.T) {
 			p, c, _ := proxies(t, 2)
 			take := func(p *proxy) {
 				mustLock(t, p, locks.LockRequest{Key: jobKey, Owner: "alice", TTL: time.Minute, Shared: how.shared, Permits: how.permits})
-				for i := range c {
-					delivered(t, i, p)
-				}
+				allDelivered(t, p)
 			}
 			once := locks.UnlockRequest{Key: jobKey, Owner: "alice", All: true, Once: true, Shared: how.shared || how.permits > 0}
 			give := func(p *proxy) error {
 				_, err := p.Unlock(t.Context(), once)
-				for i := range c {
-					delivered(t, i, p)
-				}
+				allDelivered(t, p)
 				return err
 			}
 			take(p[0])
