@@ -58,10 +58,10 @@ func (c *Call) acceptShares(kind Kind, tokens []string, now time.Time) (best Row
 // Shares reports whether calls of the class are for a lock that several may have: a read/write lock, or a semaphore.
 func (c Class) Shares() bool {
 	switch c {
-	case ReaderAcquire, ReaderRelease, ReaderExtend, WriterAcquire, WriterRelease, PermitAcquire, PermitRelease, PermitExtend:
+	case ReaderAcquire, ReaderRelease, ReaderExtend, WriterAcquire, WriterRelease:
 		return true
 	}
-	return false
+	return c.Permits()
 }
 
 // Permits reports whether calls of the class are for a semaphore.

@@ -17,7 +17,7 @@ const sampleMember = "\x00another owner "
 // sampleLimit is a number of permits that no semaphore reaches.
 const sampleLimit = 1000
 
-var errScores = refusef("the times of those who have permits of a semaphore: they are not known")
+var errPermitTimes = refusef("the times of those who have permits of a semaphore: they are not known")
 
 // sorted reports whether the key is a sorted set.
 func (k Kind) sorted() bool { return k == Sorted || k == Permits }
@@ -48,7 +48,7 @@ func (w *world) opPermits() (Op, error) {
 	op := Op{Kind: Permits}
 	switch {
 	case w.scoreRead:
-		return Op{}, errScores
+		return Op{}, errPermitTimes
 	case is.Kind == Absent && len(w.members) > 0:
 		op.Do = Release
 	case is.Kind != Absent && !is.Kind.sorted():

@@ -62,7 +62,7 @@ const (
 // Why sorted sets are refused.
 var (
 	errReadLock = refusef("a read lock in a sorted set: read locks are not adopted")
-	errScore    = refusef("a sorted set with a score that is no time to come, in milliseconds since 1970; a client's clock may be wrong")
+	errPast     = refusef("a sorted set with a score that is no time to come, in milliseconds since 1970; a client's clock may be wrong")
 	errOtherEnd = refusef("a sorted set whose scores and end are not one time")
 )
 
@@ -139,7 +139,7 @@ func (w *world) zadd(_ string, args []string) (lua.Reply, error) {
 		name := args[2*i+1]
 		switch {
 		case f <= 0 || f > 1e15:
-			return nil, errScore
+			return nil, errPast
 		case len(name) > maxValue:
 			return nil, refusef("a member of %d bytes, more than %d", len(name), maxValue)
 		}

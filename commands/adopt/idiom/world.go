@@ -196,7 +196,7 @@ func (w *world) op() (Op, error) {
 	case was.Kind == Permits, w.isPermit():
 		return w.opPermits()
 	case w.past:
-		return Op{}, errScore
+		return Op{}, errPast
 	case is.Kind == Absent && was.Kind == Absent:
 		return Op{}, nil
 	case is.Kind == Hash && is.Count == 0:

@@ -48,7 +48,7 @@ func (c *call) decidePermit(ctx context.Context) (Answer, error) {
 		return Answer{}, err
 	case gone:
 		return c.without(ctx)
-	case c.counts(member):
+	case c.counts(member, out):
 		r, err := c.engine.Read(ctx, c.Key)
 		if err != nil {
 			return Answer{}, err
@@ -63,11 +63,10 @@ func (c *call) decidePermit(ctx context.Context) (Answer, error) {
 	return Answer{Outcome: out}, nil
 }
 
-// counts reports whether what the call answers depends on how many others have a permit.
-func (c *call) counts(member string) bool {
-	one, err := c.Call.Run(permits(member, 1), time.Now())
-	two, also := c.Call.Run(permits(member, 2), time.Now())
-	return err == nil && also == nil && string(one.Reply) != string(two.Reply)
+// counts reports whether what the call answers depends on how many others have a permit. one is what it does beside one.
+func (c *call) counts(member string, one idiom.Outcome) bool {
+	two, err := c.Call.Run(permits(member, 2), time.Now())
+	return err == nil && string(one.Reply) != string(two.Reply)
 }
 
 // extendPermit gives the owner's permit another end. gone reports that there is none.
@@ -102,15 +101,15 @@ func (c *call) without(ctx context.Context) (Answer, error) {
 
 // takePermit takes a permit.
 func (c *call) takePermit(ctx context.Context, member string, limit int) (Answer, error) {
+	out, err := c.Call.Run(idiom.State{}, time.Now())
+	if err != nil {
+		return Answer{}, err
+	}
+	ttl, err := c.Lease(out.Op.TTL)
+	if err != nil {
+		return Answer{}, err
+	}
 	for range tries {
-		out, err := c.Call.Run(idiom.State{}, time.Now())
-		if err != nil {
-			return Answer{}, err
-		}
-		ttl, err := c.Lease(out.Op.TTL)
-		if err != nil {
-			return Answer{}, err
-		}
 		d, held, err := c.Lock(ctx, locks.LockRequest{Owner: c.owner, Permits: limit, NoReenter: true, TTL: ttl})
 		if err != nil || d.Granted {
 			return Answer{Outcome: out, Taken: d.Grant}, err
