@@ -187,7 +187,7 @@ func (s *Store) granted(all []*acquisition) (locks.Decision, error) {
 	return d, nil
 }
 
-// addToSession has the session of a LOCK renew what was granted, unless it has ended.
+// addToSession adds what was granted to the session, which renews it from now on. The error says that the session has ended.
 func (s *Store) addToSession(all []*acquisition, until time.Duration) error {
 	s.host.Keepalive.Lock()
 	defer s.host.Keepalive.Unlock()
