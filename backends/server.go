@@ -60,6 +60,8 @@ func Parse(raw string) (*Server, error) {
 		return nil, errors.New("not a Redis URL (not repeated, as it may hold a password, whose special characters must be percent-encoded)")
 	case err != nil:
 		return nil, fmt.Errorf("not a Redis URL: %w", err)
+	case strings.Contains(opt.InitAddress[0], ",") && !strings.HasPrefix(raw, "unix:"):
+		return nil, errors.New("not a Redis URL: a list with commas; give each server with a flag of its own, or with a space between them in a variable")
 	case opt.SelectDB < 0:
 		return nil, fmt.Errorf("not a Redis URL: database %d is negative", opt.SelectDB)
 	case strings.HasPrefix(raw, "unix:") && (len(opt.InitAddress) > 1 || opt.Sentinel.MasterSet != ""):

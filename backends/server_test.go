@@ -59,6 +59,8 @@ func TestParse_Faults(t *testing.T) {
 		"redis://u:hunter2@h:1/x":   "percent-encoded",
 		"unix:///s?addr=h:2":        "a socket is one server",
 		"unix:///s?master_set=main": "a socket is one server",
+		"h:1,h:2":                   "a list with commas",
+		"redis://u:hunter2@h:1,h:2": "a list with commas",
 		"redis://u:hunter2#@h:1":    "percent-encoded",
 		"redis://:hunter2":          "percent-encoded",
 		"u:hunter2":                 "percent-encoded",
