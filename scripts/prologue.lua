@@ -484,3 +484,6 @@ end
 -- of the owner, a space, the owner, KEYS[1]. It is a hint for a proxy that keeps the lock for a session. why may be "forced ", or
 -- "given " and the fence of a grant that its owner has given back.
 local function alert(owner, why) redis.pcall('PUBLISH', KEYS[3] .. ':cut', (why or '') .. #owner .. ' ' .. owner .. KEYS[1]) end
+
+-- shortened publishes "fence cut" where releases of the name are published: the lease ends earlier than those who wait were told.
+local function shortened(fence) redis.pcall('PUBLISH', KEYS[4] or KEYS[1], int(fence) .. ' cut') end

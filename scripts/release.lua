@@ -156,7 +156,10 @@ if mine and (h.present > 0 or #given > final - first + 1) and not (force and h.f
   else
     redis.call('HDEL', KEYS[1], unpack(given))
     if #later > 0 then redis.call('HSET', KEYS[1], unpack(later)) end
-    if ends < h.ends then extend(owner, h.grant, ends) end
+    if ends < h.ends then
+      extend(owner, h.grant, ends)
+      shortened(h.fence)
+    end
     left = h.fence == fence and holds(ends) or -1
   end
 elseif same then

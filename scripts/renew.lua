@@ -99,4 +99,5 @@ if shorten and fence > last then redis.call('HSET', KEYS[2], 'm', int(fence)) en
 extend(owner, grant, ends)
 raise(ends - now, fence, seen)
 if cut then alert(owner) end
+if ends < h.ends then shortened(fence) end
 return refusal or {1, noted, reinstated, given}

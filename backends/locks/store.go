@@ -97,9 +97,10 @@ type Source = waitq.Source[Key, *Waiting]
 
 // How a grant was released, as a Source is told.
 const (
-	Freed  = waitq.Freed  // by its owner, or for it
-	Undone = waitq.Undone // it was undone: too few nodes had granted it
-	Passed = waitq.Passed // it was handed over to a waiter elsewhere, who may have left
+	Freed     = waitq.Freed     // by its owner, or for it
+	Undone    = waitq.Undone    // it was undone: too few nodes had granted it
+	Passed    = waitq.Passed    // it was handed over to a waiter elsewhere, who may have left
+	Shortened = waitq.Shortened // it was not released, but ends earlier than was known
 )
 
 // An Attempt is a LOCK that a Store is to decide on.

@@ -169,6 +169,8 @@ func (l *Listener) Message(m rueidis.PubSubMessage) {
 		kind = locks.Passed
 	case "undo":
 		kind = locks.Undone
+	case "cut":
+		kind = locks.Shortened
 	}
 	l.Source.Released(k, n, kind)
 }

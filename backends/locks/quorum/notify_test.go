@@ -54,6 +54,20 @@ func releaseElsewhere(t *testing.T, s *proxy) {
 	granting(t, w)
 }
 
+// TestNotify_LeaseShortened: who waits gets a lock when its lease ends, also where a RENEW made that earlier than it was told.
+func TestNotify_LeaseShortened(t *testing.T) {
+	t.Parallel()
+	p := rivals(t, 2, redistest.StartNodes(t, 3))
+	hearing(p[0])
+	lock(t, p[1], "job", "alice", time.Minute)
+	w := waitFor(t, p[0], "job", "bob")
+	asleep(t, p[0])
+	if _, err := p[1].Renew(t.Context(), locks.RenewRequest{Key: locks.Key{Name: "job"}, Owner: "alice", TTL: time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	granting(t, w)
+}
+
 // TestNotify_ConnectionsLost: a waiter gets a lock that was released while the connections were lost.
 func TestNotify_ConnectionsLost(t *testing.T) {
 	t.Parallel()

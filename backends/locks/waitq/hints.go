@@ -216,6 +216,7 @@ const (
 	Freed  Kind = iota // by its owner, or for it
 	Undone             // it was undone: too few sources had granted it
 	Passed             // it was handed over to a waiter elsewhere, who may have left
+	Shortened          // it was not released, but ends earlier than was known
 )
 
 // Released takes the hint that the source has released the grant with this fence.
@@ -228,13 +229,17 @@ func (s *Source[K, V]) Released(k K, fence int64, kind Kind) {
 		return
 	}
 	l := sub.line
-	if kind == Passed {
+	if kind == Passed || kind == Shortened {
+		lag := q.opt.Poll
+		if kind == Shortened {
+			lag = othersLag
+		}
 		if fence < l.known.Fence { // the line knows the waiter that got the key, or a later holder
 			return
 		}
 		l.known.outdated = true
 		if w := l.head(); w.nextAsk != 0 {
-			w.nextAsk = min(w.nextAsk, q.opt.Now()+q.opt.Poll)
+			w.nextAsk = min(w.nextAsk, q.opt.Now()+lag)
 			l.notify()
 		}
 		return
