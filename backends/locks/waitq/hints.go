@@ -213,10 +213,10 @@ type Kind uint8
 
 // The kinds of releases.
 const (
-	Freed  Kind = iota // by its owner, or for it
-	Undone             // it was undone: too few sources had granted it
-	Passed             // it was handed over to a waiter elsewhere, who may have left
-	Shortened          // it was not released, but ends earlier than was known
+	Freed     Kind = iota // by its owner, or for it
+	Undone                // it was undone: too few sources had granted it
+	Passed                // it was handed over to a waiter elsewhere, who may have left
+	Shortened             // it was not released, but ends earlier than was known
 )
 
 // Released takes the hint that the source has released the grant with this fence.
