@@ -26,6 +26,9 @@ define modules
 endef
 # Packages that keep a processor busy, and have neither servers nor a clock: they run beside the others.
 BUSY := /integration/(model|mutants)
+# In which the race detector sees nothing: a model has one goroutine, and the proxy that /integration tests
+# is another process, built without the detector. make test runs them.
+UNSEEN := /integration(/model.*)?$$
 FUZZTIME ?= 60s
 TIME ?= 60s
 
@@ -74,8 +77,8 @@ slow: redis etcd ## the locks by themselves, in full: what -short skips or cuts,
 	@$(NICE) $(GO) test -count=1 -p 1 -parallel 4 -timeout 20m ./backends/locks/...
 
 .PHONY: race
-race: redis etcd ## every test under the race detector, but for the models, which have one goroutine; needs a C compiler
-	@export CGO_ENABLED=1; $(call tests,/integration/model,$(NICE),-race -short); others=$$?; \
+race: redis etcd ## the tests under the race detector, but for the models and /integration, in which it sees nothing; needs a C compiler
+	@export CGO_ENABLED=1; $(call tests,$(UNSEEN),$(NICE),-race -short); others=$$?; \
 	$(call modules,$(NICE),test -p 1 -parallel 4 -timeout 20m -race -short) && exit $$others
 
 # Tests that hold the proxy against a plain server, and those of the verbs.
