@@ -70,7 +70,7 @@ var Etcd = []Mutant{
 		Breaks: "a renewal voids what was seen before: else another proxy ends a hold that was renewed",
 		Rare:   true,
 		Units:  Units{"backends/locks/etcd", "^TestRenew"},
-		Edits:  []Edit{{"backends/locks/etcd/cache.go", "same = same && e.n == h.N", "same = same && e.n <= h.N"}},
+		Edits:  []Edit{{"backends/locks/etcd/cache.go", "case same && before.n == h.N:", "case same && before.n <= h.N:"}},
 	},
 	{
 		Name:   "etcd-short-lease",

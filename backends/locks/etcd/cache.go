@@ -34,8 +34,9 @@ type seen struct {
 }
 
 type seenHold struct {
-	n          int // of the hold
-	end, valid time.Duration
+	n     int           // of the hold
+	end   time.Duration // no later than this the lease is over
+	valid time.Duration // its owner may count on it until then; 0: another proxy wrote it
 }
 
 // newCache remembers so many names. It drops the expiry of one that it forgets.
@@ -85,38 +86,38 @@ func (c *cache) learn(k locks.Key, rec *record, mod, at int64, w *ownWrite, v *v
 	defer c.mu.Unlock()
 	at += c.base.Load()
 	old, known := c.names.Peek(k)
-	newer := !known || at >= old.at
+	if !known {
+		old = &seen{at: at}
+	}
+	newer := at >= old.at
 	if rec == nil {
 		if newer {
 			c.names.Remove(k)
 		}
 		return
 	}
-	s := &seen{at: at, rec: rec, mod: mod, holds: make(map[string]seenHold, len(rec.Holds))}
+	s := &seen{at: at, rec: rec, mod: mod, holds: make(map[string]seenHold, len(rec.Holds)), expiry: old.expiry}
 	for _, h := range rec.Holds {
-		e, same := seenHold{}, false
-		if known {
-			e, same = old.holds[h.ID]
-			same = same && e.n == h.N
-		}
-		switch {
-		case w != nil && slices.Contains(w.ids, h.ID): // it may have been read already
-			e = seenHold{h.N, v.now + h.ttl(), w.began + h.ttl() - locks.Drift(h.ttl())}
-		case !same:
-			e = seenHold{n: h.N, end: v.now + h.ttl() + locks.Drift(h.ttl())}
-		}
-		s.holds[h.ID] = e
+		s.holds[h.ID] = old.hold(h, v.now, w)
 	}
-	if known {
-		s.expiry = old.expiry
-	}
-	if known && old.here == rec.fence(mod) {
+	if old.here == rec.fence(mod) {
 		s.here, s.waited = old.here, old.waited
 	}
 	if newer {
 		c.names.Add(k, s)
 	}
 	s.show(v)
+}
+
+// hold is what is remembered of a hold that is seen now: its ends are later than before only if it was renewed since, or w did that.
+func (s *seen) hold(h hold, now time.Duration, w *ownWrite) seenHold {
+	switch before, same := s.holds[h.ID]; {
+	case w != nil && slices.Contains(w.ids, h.ID): // it may have been read already
+		return seenHold{h.N, now + h.ttl(), w.began + h.ttl() - locks.Drift(h.ttl())}
+	case same && before.n == h.N:
+		return before
+	}
+	return seenHold{n: h.N, end: now + h.ttl() + locks.Drift(h.ttl())}
 }
 
 // nextEnd is when the first of the holds ends that this proxy wrote; 0: there is none.
