@@ -16,27 +16,24 @@ local function head(name, owner, left, n)
   size = size + 4 + n
 end
 
--- record adds the live holds of the record of a name, or of a reader of it.
+-- record adds the live holds of the record of a name, or of a reader of it. Most records have one, which gave the grant: these are
+-- not read whole.
 local function record(key, name, kind)
-  local all, owner, left, n = redis.call('HGETALL', key), '', 0, 0
-  for i = 1, #all, 2 do
-    local field = all[i]
-    if #field > 1 then
-      if ending(all[i + 1]) > now then
+  local h = redis.call('HMGET', key, 'o', 'e', 'a', 'p')
+  local left, n = math.min((h[2] or 0) - now, maxttl), 0
+  if left <= 0 then return end
+  if string.sub(h[4] or '', 1, 2) == '0 ' or redis.call('HLEN', key) == base + 1 and redis.call('HMGET', key, h[3])[1] then
+    n, holds[size + 5] = 1, h[3]
+  else
+    local all = redis.call('HGETALL', key)
+    for i = 1, #all, 2 do
+      if #all[i] > 1 and ending(all[i + 1]) > now then
         n = n + 1
-        holds[size + 4 + n] = field
+        holds[size + 4 + n] = all[i]
       end
-    elseif field == 'o' then
-      owner = all[i + 1]
-    elseif field == 'e' then
-      left = math.min(all[i + 1] - now, maxttl)
     end
   end
-  if left > 0 and n > 0 then
-    head(name, kind .. owner, left, n)
-  else -- nothing may be left behind the last name
-    for i = 1, n do holds[size + 4 + i] = nil end
-  end
+  if n > 0 then head(name, kind .. h[1], left, n) end
 end
 
 for _, key in ipairs(page[2]) do
