@@ -544,12 +544,26 @@ func TestCopyScript_Held(t *testing.T) {
 		}
 		return a.Grant.Hold
 	}
-	job := take(locks.LockRequest{Key: locks.Key{DB: 3, Name: "a:b"}, Owner: "alice", TTL: 20 * time.Minute, Req: "id"})
-	read := take(locks.LockRequest{Key: locks.Key{Name: "1:2"}, Owner: "bob", TTL: 20 * time.Minute, Shared: true})
-	take(locks.LockRequest{Key: locks.Key{Name: "over"}, Owner: "alice", TTL: 20 * time.Minute, Req: "id"})
+	long := func(key locks.Key, req string) locks.LockRequest {
+		return locks.LockRequest{Key: key, Owner: "alice", TTL: 20 * time.Minute, Req: req}
+	}
+	twice, renewed, later := locks.Key{DB: 3, Name: "a:b"}, locks.Key{Name: "renewed"}, locks.Key{Name: "later"}
+	first, second := take(long(twice, "id")), take(long(twice, ""))
+	c.n.Do(t, "HSET", c.s.RedisKeys(twice).Lock, "hold-ended", inMillis(-time.Second)+" "+inMillis(-time.Minute))
+	reading := long(locks.Key{Name: "1:2"}, "")
+	reading.Owner, reading.Shared = "bob", true
+	read := take(reading)
+	take(long(locks.Key{Name: "over"}, "id"))
 	unlock(t, c.s, "over", "alice", 0)
-	k := c.s.RedisKeys(locks.Key{DB: 3, Name: "a:b"})
-	c.n.Do(t, "HSET", k.Lock, "hold-ended", inMillis(-time.Second)+" "+inMillis(-time.Minute))
+	sole := take(long(renewed, ""))
+	if _, err := c.s.Renew(t.Context(), locks.RenewRequest{Key: renewed, Owner: "alice", TTL: 20 * time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	take(long(later, "earlier"))
+	left := take(long(later, "later"))
+	if n, err := c.s.Unlock(t.Context(), locks.UnlockRequest{Key: later, Owner: "alice", Req: "earlier"}); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
 
 	var names, requests []string
 	for cursor := "0"; ; {
@@ -577,10 +591,11 @@ func TestCopyScript_Held(t *testing.T) {
 		}
 	}
 	slices.Sort(names)
-	if want := []string{"0:1:2 rbob " + read, "0:doubt walice hold-doubt", "3:a:b walice " + job}; !slices.Equal(names, want) {
+	want := []string{"0:1:2 rbob " + read, "0:doubt walice hold-doubt", "0:later walice " + left, "0:renewed walice " + sole, "3:a:b walice " + first + " " + second}
+	if !slices.Equal(names, want) {
 		t.Errorf("held are %q, want %q", names, want)
 	}
-	if slices.Sort(requests); strings.Join(requests, "") != "L" {
+	if slices.Sort(requests); strings.Join(requests, "") != "LLU" {
 		t.Errorf("requests: %v", requests)
 	}
 	c.forget("again", 4*time.Second)
