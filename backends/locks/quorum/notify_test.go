@@ -54,18 +54,32 @@ func releaseElsewhere(t *testing.T, s *proxy) {
 	granting(t, w)
 }
 
-// TestNotify_LeaseShortened: who waits gets a lock when its lease ends, also where a RENEW made that earlier than it was told.
+// TestNotify_LeaseShortened: who waits gets a lock when its lease ends, also where that is earlier than it was told: after a RENEW, or an
+// UNLOCK of the hold that ended last.
 func TestNotify_LeaseShortened(t *testing.T) {
 	t.Parallel()
 	p := rivals(t, 2, redistest.StartNodes(t, 3))
 	hearing(p[0])
-	lock(t, p[1], "job", "alice", time.Minute)
-	w := waitFor(t, p[0], "job", "bob")
-	asleep(t, p[0])
-	if _, err := p[1].Renew(t.Context(), locks.RenewRequest{Key: locks.Key{Name: "job"}, Owner: "alice", TTL: time.Second}); err != nil {
-		t.Fatal(err)
+	for name, shorten := range map[string]func(locks.Key) error{
+		"RENEW": func(k locks.Key) error {
+			_, err := p[1].Renew(t.Context(), locks.RenewRequest{Key: k, Owner: "alice", TTL: time.Second})
+			return err
+		},
+		"UNLOCK": func(k locks.Key) error {
+			_, err := p[1].Unlock(t.Context(), locks.UnlockRequest{Key: k, Owner: "alice"})
+			return err
+		},
+	} {
+		lock(t, p[1], "job", "alice", time.Second)
+		lock(t, p[1], "job", "alice", time.Minute)
+		w := waitFor(t, p[0], "job", "bob")
+		asleep(t, p[0])
+		if err := shorten(locks.Key{Name: "job"}); err != nil {
+			t.Fatal(name, err)
+		}
+		granting(t, w)
+		unlock(t, p[0], "job", "bob", 0)
 	}
-	granting(t, w)
 }
 
 // TestNotify_ConnectionsLost: a waiter gets a lock that was released while the connections were lost.
