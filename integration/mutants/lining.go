@@ -3,6 +3,27 @@ package mutants
 // Lining are mutants of the lines in which LOCKs of several names wait. Unit tests notice them.
 var Lining = []Mutant{
 	{
+		Name:   "waits-for-the-end-before-a-renewal",
+		Breaks: "who waits hears of a RENEW that has the lease end earlier",
+		Rare:   true,
+		Units:  shorteningTests,
+		Edits:  []Edit{{"scripts/renew.lua", "if ends < h.ends then shortened(fence) end\n", ""}},
+	},
+	{
+		Name:   "waits-for-the-end-of-a-hold-given-back",
+		Breaks: "so it does of an UNLOCK of the hold that ended last",
+		Rare:   true,
+		Units:  shorteningTests,
+		Edits:  []Edit{{"scripts/release.lua", "      shortened(h.fence)\n", ""}},
+	},
+	{
+		Name:   "waits-for-the-end-that-it-was-told",
+		Breaks: "and asks again at once, since it was told another end",
+		Rare:   true,
+		Units:  shorteningTests,
+		Edits:  []Edit{{"backends/locks/hints/hints.go", "		kind = locks.Shortened\n", "		return\n"}},
+	},
+	{
 		Name:   "sharing-goes-from-line-to-line",
 		Breaks: "who shares several names asks beside those who share them as well and have not been refused: else it goes from line to line and takes a processor meanwhile",
 		Rare:   true,
@@ -54,6 +75,7 @@ var Lining = []Mutant{
 }
 
 var (
+	shorteningTests  = Units{"backends/locks/quorum", "^TestNotify_LeaseShortened$"}
 	moveTests        = Units{"backends/locks/waitq", "^TestMove"}
 	severalWaitTests = Units{"backends/locks", "^TestSeveralWait_(HoldsUpNobody|LetsIn)$/^memory$"}
 )
