@@ -180,6 +180,13 @@ func afterWrites(says, fix string, nodes ...*facts) (string, string) {
 	return says + "; not before it takes writes again: " + addresses(refusing), "let it take writes (see refuses-writes); then " + strings.TrimPrefix(fix, "nothing; ")
 }
 
+// sitsOut reports whether a node has no vote since it forgot, or will have none when it is asked next.
+func (f *facts) sitsOut() bool {
+	id := f.info["master_replid"]
+	until := time.UnixMilli(number(f.record["until"]))
+	return id != "" && id != f.record["id"] || until.After(time.Now().Add(f.clockAhead)) || f.record["sync"] != "1"
+}
+
 func (f *facts) judgeRecord(out *findings, o *Options) {
 	switch {
 	case f.recordErr != nil:

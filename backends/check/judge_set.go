@@ -19,6 +19,7 @@ func judgeSet(all []*facts, o *Options) []Finding {
 	}
 	out := &findings{where: "lock nodes"}
 	judgeCount(out, o)
+	judgeQuorum(out, nodes, o)
 	judgeMaxTTL(out, o)
 	judgeDuplicates(out, nodes)
 	judgeShared(out, nodes, ups, o)
@@ -62,6 +63,21 @@ func judgeCount(out *findings, o *Options) {
 		out.add(Note, "number", "there is one: while it is down, or restarts, nobody gets a lock", "--lock-node three or five times, on machines of their own")
 	case n%2 == 0:
 		out.add(Warning, "number", fmt.Sprintf("there are %d, which survive the loss of %d, as %d would: the last one only adds a node that can fail", n, n/2-1, n-1), fmt.Sprintf("one more, or one less: %d or %d", n+1, n-1))
+	}
+}
+
+// judgeQuorum finds that nobody gets a lock now. A node that forgot is a warning alone: only with others it costs the majority.
+func judgeQuorum(out *findings, nodes []*facts, o *Options) {
+	total, silent := len(o.Nodes), 0
+	enlisted := slices.ContainsFunc(nodes, func(f *facts) bool { return f.record["id"] != "" })
+	for _, f := range nodes {
+		if f.err != nil || f.refused != nil || enlisted && f.recordErr == nil && !o.votesAfterLoss() && f.sitsOut() {
+			silent++
+		}
+	}
+	if most := total - silent; total > 0 && most < total/2+1 {
+		out.add(Error, "no-quorum", fmt.Sprintf("at most %d of %d vote now and %d must: no lock is granted or renewed", most, total, total/2+1),
+			"what is said of each node here: those that are down or refuse first, so that those that forgot can learn from them; lockproxy nodes shows how far it is")
 	}
 }
 

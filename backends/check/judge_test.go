@@ -296,6 +296,39 @@ func TestLossOfMemory(t *testing.T) {
 	}
 }
 
+// TestNoQuorum: where each node is a warning at most, it is an error that together they leave no majority.
+func TestNoQuorum(t *testing.T) {
+	addrs := []string{"10.0.0.1:6379", "10.0.0.2:6379", "10.0.0.3:6379", "10.0.0.4:6379", "10.0.0.5:6379"}
+	quarantine := func(f *facts) { f.record["until"] = strconv.FormatInt(time.Now().Add(time.Hour).UnixMilli(), 10) }
+	forgot := func(f *facts) { f.info["master_replid"] = "another" }
+	emptied := func(f *facts) { clear(f.record) }
+	floor := func(f *facts) { f.record["sync"] = "0" }
+	down := func(f *facts) { f.err = errors.New("connection refused") }
+	full := func(f *facts) { f.refused = errors.New("OOM") }
+	for _, tt := range []struct {
+		name string
+		but  []func(*facts) // of the first nodes, each
+		want string
+	}{
+		{"two of five", []func(*facts){down, quarantine}, ""},
+		{"three in quarantine", []func(*facts){quarantine, quarantine, quarantine}, "at most 2 of 5 vote now and 3 must"},
+		{"one of each", []func(*facts){forgot, emptied, floor}, "at most 2 of 5"},
+		{"down, full, quarantine", []func(*facts){down, full, quarantine}, "at most 2 of 5"},
+		{"all are new", []func(*facts){emptied, emptied, emptied, emptied, emptied}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			all, o := set(t, addrs...)
+			for i, but := range tt.but {
+				but(all[i])
+			}
+			got := slices.DeleteFunc(judge(all, o, noon), func(f Finding) bool { return f.ID != "no-quorum" })
+			if (len(got) == 1) != (tt.want != "") || tt.want != "" && !strings.HasPrefix(got[0].Problem, tt.want) {
+				t.Errorf("%v, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
 // TestLossOfMemory_RefusesWrites: a node that forgot and is full does not come back by itself.
 func TestLossOfMemory_RefusesWrites(t *testing.T) {
 	for name, forget := range map[string]func(*facts){
