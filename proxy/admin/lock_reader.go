@@ -62,7 +62,10 @@ func (r *lockReader) look(ctx context.Context, filters []string) (parts map[stri
 	for _, filter := range filters {
 		v := parts[filter]
 		v.Filter, v.Age, v.Every = filter, millis(time.Since(began)), millis(pause)
-		if v.Seen = millis(time.Since(r.seen)); err != nil {
+		if !r.seen.IsZero() {
+			v.Seen = millis(time.Since(r.seen))
+		}
+		if err != nil {
 			v.Error = shown(err.Error())
 		}
 		parts[filter] = v

@@ -101,7 +101,7 @@ type locksView struct {
 	Names    int        `json:"names"`    // those that the filter lets through, held or not
 	Complete bool       `json:"complete"` // all names are listed; else there are more than More
 	Age      int64      `json:"age_ms"`
-	Seen     int64      `json:"seen_ms"`  // since the names were listed
+	Seen     int64      `json:"seen_ms"`  // since the names were listed; 0 if they never were
 	Every    int64      `json:"every_ms"` // until the next event
 	Error    string     `json:"error"`    // Rows could not be read
 }

@@ -233,10 +233,11 @@ func (r *reading) readOthers(ctx context.Context) error {
 	var errs []error
 	read := 0
 	for left := asked; left > 0; left-- {
-		if err := <-ends; err != nil {
-			errs = append(errs, err)
-		} else {
+		switch err := <-ends; {
+		case err == nil:
 			read++
+		case ctx.Err() == nil: // later ones say only that they were given up
+			errs = append(errs, err)
 		}
 		if read == r.set.Quorum || len(errs) > asked-r.set.Quorum {
 			cancel()
