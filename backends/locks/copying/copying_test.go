@@ -2,6 +2,7 @@ package copying
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"log/slog"
 	"reflect"
@@ -190,7 +191,7 @@ func TestReadOthers_TooFew(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := newReading(set, &nodeCopy{node: 0})
-		if err := o.readOthers(t.Context()); !errors.Is(err, errTooFew) {
+		if err := o.readOthers(t.Context()); !errors.Is(err, errTooFew) || errors.Is(err, context.Canceled) {
 			t.Errorf("of %d nodes, of which none is there: %v", len(addrs), err)
 		}
 		if err := set.Close(0); err != nil {
