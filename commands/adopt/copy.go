@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 	"github.com/lockproxy/lockproxy/commands/adopt/pattern"
 )
@@ -125,19 +124,14 @@ func (d *decision) followCopy(ctx context.Context, op idiom.Op, next *guess) {
 	if g.made != madeBoth || time.Until(g.until) < last && !g.open {
 		return
 	}
-	value, kind := locks.ShownOwner(g.owner)
+	kind, value := keyOf(g.owner)
 	if op.TTL != 0 {
-		if lease, open, _ := a.lease(c, kindOf(kind), op.TTL); !open { // the same as at the nodes
+		if lease, open, _ := a.lease(c, kind, op.TTL); !open { // the same as at the nodes
 			op.TTL = lease
 		}
 	}
-	switch kind {
-	case locks.AdoptedString:
-		a.changeCopy(ctx, d.conn, c.Key(), idiom.String, value, op)
-	case locks.AdoptedHash:
-		a.changeCopy(ctx, d.conn, c.Key(), idiom.Hash, value, op)
-	case locks.AdoptedSorted:
-		a.changeCopy(ctx, d.conn, c.Key(), idiom.Sorted, value, op)
+	if kind != idiom.Native {
+		a.changeCopy(ctx, d.conn, c.Key(), kind, value, op)
 	}
 }
 

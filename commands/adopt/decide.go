@@ -163,7 +163,7 @@ func (d *decision) try(ctx context.Context) (result Result, done bool, err error
 // what was done.
 func (d *decision) do(ctx context.Context, out *idiom.Outcome) (next *guess, grant locks.Grant, err error) {
 	g := d.lock.grant
-	_, kind := locks.ShownOwner(g.owner)
+	kind, _ := keyOf(g.owner)
 	switch op := out.Op; {
 	case op.Do == idiom.Nothing:
 		return nil, grant, nil
@@ -178,7 +178,7 @@ func (d *decision) do(ctx context.Context, out *idiom.Outcome) (next *guess, gra
 			return nil, grant, err
 		}
 		return &g, grant, nil
-	case op.Do == idiom.Leave, op.Do == idiom.Release && kind == locks.AdoptedHash:
+	case op.Do == idiom.Leave, op.Do == idiom.Release && kind == idiom.Hash:
 		next, err = d.leave(ctx, out)
 		return next, grant, err
 	case op.Do == idiom.Release:
@@ -193,8 +193,8 @@ func (d *decision) do(ctx context.Context, out *idiom.Outcome) (next *guess, gra
 
 // renew moves the end of the grant g, of all its holds, to that of op. gone reports whether the nodes have that grant no more.
 func (d *decision) renew(ctx context.Context, op idiom.Op, g *guess) (gone bool, err error) {
-	_, kind := locks.ShownOwner(g.owner)
-	ttl, open, err := d.a.lease(d.c, kindOf(kind), op.TTL)
+	kind, _ := keyOf(g.owner)
+	ttl, open, err := d.a.lease(d.c, kind, op.TTL)
 	if err != nil {
 		return false, err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 	"github.com/lockproxy/lockproxy/commands/adopt/pattern"
 )
 
@@ -15,7 +16,11 @@ import (
 // so that no client takes it for its own.
 const upstreamValue = "lockproxy:upstream:"
 
-func isUpstreams(value string) bool { return strings.HasPrefix(value, upstreamValue) }
+// isUpstreams reports whether the owner of a lock stands for the upstream, which has its key.
+func isUpstreams(owner string) bool {
+	kind, value := keyOf(owner)
+	return kind == idiom.String && strings.HasPrefix(value, upstreamValue)
+}
 
 // guardFor is how long the upstream may take to say that it has a key.
 const guardFor = 100 * time.Millisecond
@@ -32,14 +37,13 @@ type Answer interface {
 // Then at describes that holder. If the upstream does not answer in time, or not to this client, the key counts as absent:
 // locks can be taken while the upstream is down.
 func (a *Adoption) lockGuarded(ctx context.Context, conn Connection, p *pattern.Pattern, r locks.LockRequest) (d locks.Decision, at guess, err error) {
-	if p.Mode == pattern.Both { // the upstream has granted it
+	both := p.Mode == pattern.Both // the upstream has granted it
+	if both {
 		if r.Barge = false; r.Replaces == nil {
 			r.Wait = lag
 		}
-		d, err = a.opt.Engine.Lock(ctx, r)
-		return d, at, err
 	}
-	if !p.Guard {
+	if both || !p.Guard {
 		d, err = a.opt.Engine.Lock(ctx, r)
 		return d, at, err
 	}

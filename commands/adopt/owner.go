@@ -53,22 +53,36 @@ func (g *guess) confirmedState(now time.Time) idiom.State {
 	if g.open {
 		left = idiom.Forever
 	}
-	switch value, kind := locks.ShownOwner(g.owner); kind {
-	case locks.AdoptedString:
-		return idiom.State{Kind: idiom.String, Value: value, Left: left}
-	case locks.AdoptedHash:
-		return idiom.State{Kind: idiom.Hash, Value: value, Count: g.holds, Left: left}
-	case locks.AdoptedSorted:
-		return idiom.State{Kind: idiom.Sorted, Value: value, Left: left}
+	s := idiom.State{Left: left}
+	switch s.Kind, s.Value = keyOf(g.owner); s.Kind {
+	case idiom.Hash:
+		s.Count = g.holds
+	case idiom.Native:
+		s.Value = "lockproxy:" + strconv.FormatInt(g.fence, 10)
 	}
-	return idiom.State{Kind: idiom.Native, Value: "lockproxy:" + strconv.FormatInt(g.fence, 10), Left: left}
+	return s
+}
+
+// keyOf returns what the key of a lock with that owner would be in Redis, and its value, field or token. It is Native also for
+// those who share a lock.
+func keyOf(owner string) (kind idiom.Kind, value string) {
+	value, adopted := locks.ShownOwner(owner)
+	switch adopted {
+	case locks.AdoptedString:
+		return idiom.String, value
+	case locks.AdoptedHash:
+		return idiom.Hash, value
+	case locks.AdoptedSorted:
+		return idiom.Sorted, value
+	}
+	return idiom.Native, value
 }
 
 // saysAll reports whether the owner alone gives the state of a lock, except its end. It does not for a hash, which has a
 // count, nor for a native lock, which has a fence.
 func saysAll(owner string) bool {
-	_, kind := locks.ShownOwner(owner)
-	return kind == locks.AdoptedString || kind == locks.AdoptedSorted
+	kind, _ := keyOf(owner)
+	return kind == idiom.String || kind == idiom.Sorted
 }
 
 func guessOf(r locks.Reading, now time.Time) guess {

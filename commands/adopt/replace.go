@@ -20,7 +20,7 @@ const (
 // nothing was done: that grant is gone, or not known exactly.
 func (d *decision) replace(ctx context.Context, op idiom.Op) (next *guess, grant locks.Grant, err error) {
 	a, c, key, g, now := d.a, d.c, d.key, d.lock.grant, time.Now()
-	if value, _ := locks.ShownOwner(g.owner); isUpstreams(value) {
+	if isUpstreams(g.owner) {
 		return nil, grant, c.refused(UpstreamHas, "the upstream has the key, which a program has taken that goes past the proxies")
 	}
 	ttl, open, err := a.lease(c, idiom.String, op.TTL)

@@ -106,7 +106,7 @@ func (a *Adoption) askForShare(ctx context.Context, conn Connection, on *basis, 
 	if fl.after.hasReaders {
 		d.Why = locks.Readers
 	}
-	if value, kind := locks.ShownOwner(d.Holder); kind == locks.AdoptedString && isUpstreams(value) {
+	if isUpstreams(d.Holder) {
 		held = max(1, d.Remaining)
 	}
 	return d, held, nil

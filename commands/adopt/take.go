@@ -38,14 +38,11 @@ func (a *Adoption) read(ctx context.Context, on *basis, key locks.Key) (guess, e
 func (d *decision) foundInstead(ctx context.Context, op idiom.Op) (is guess, exact bool, err error) {
 	a, on, guessed := d.a, d.on, d.lock.grant
 	if saysAll(d.holder.Owner) {
-		value, _ := locks.ShownOwner(d.holder.Owner)
-		return guessOfHolder(d.holder, time.Now()), isUpstreams(value), nil
+		return guessOfHolder(d.holder, time.Now()), isUpstreams(d.holder.Owner), nil
 	}
-	if fl := a.flights.answered(d.key, on); op.Do == idiom.Nothing && fl != nil && saysAll(fl.after.owner) {
-		if value, _ := locks.ShownOwner(fl.after.owner); !isUpstreams(value) {
-			on.rests = fl
-			return fl.after, fl.after.fence != 0, nil
-		}
+	if fl := a.flights.answered(d.key, on); op.Do == idiom.Nothing && fl != nil && saysAll(fl.after.owner) && !isUpstreams(fl.after.owner) {
+		on.rests = fl
+		return fl.after, fl.after.fence != 0, nil
 	}
 	if op.Do == idiom.Renew { // an earlier answer may be the one by which the grant was there
 		on.burst = newBurst()
@@ -119,13 +116,6 @@ func (d *decision) take(ctx context.Context, op idiom.Op) (*guess, locks.Grant, 
 		return &fl.after, grant, nil
 	}
 	return nil, locks.Grant{Owner: fl.after.owner, Fence: fl.after.fence, Validity: time.Until(fl.after.until)}, nil
-}
-
-func kindOf(k locks.AdoptedKind) idiom.Kind {
-	if k == locks.AdoptedHash {
-		return idiom.Hash
-	}
-	return idiom.String
 }
 
 // lease returns for how long a call may take a lock. If open, the lock has no end, and lease is max-ttl.

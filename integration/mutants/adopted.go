@@ -50,7 +50,7 @@ var adopted = []Mutant{
 		Name:    "adopted-unguarded",
 		Breaks:  "a key that the upstream has counts as held: without that a program that takes the lock there and one that takes it here have it together",
 		Profile: "adopted and well",
-		Edits:   []Edit{{"commands/adopt/guard.go", "if !p.Guard {", "if p != nil {"}},
+		Edits:   []Edit{{"commands/adopt/guard.go", "if both || !p.Guard {", "if p != nil {"}},
 	},
 	{
 		Name:    "adopted-answer-older-than-its-call",
@@ -91,7 +91,7 @@ var adopted = []Mutant{
 		Breaks: "a refusal answers only what it says: of a hash it does not say how often that was entered",
 		Rare:   true,
 		Units:  adoptTests,
-		Edits:  []Edit{{"commands/adopt/take.go", "fl != nil && saysAll(fl.after.owner) {", "fl != nil {"}},
+		Edits:  []Edit{{"commands/adopt/take.go", "fl != nil && saysAll(fl.after.owner) && ", "fl != nil && "}},
 	},
 	{
 		Name:    "adopted-exec-whoever-is-there",
