@@ -68,9 +68,9 @@ type decision struct {
 	burst   Burst
 	on      *basis // the first try may rest on an answer that the nodes gave to earlier calls
 	lock    found
-	holder  locks.Grant // for whose sake the nodes refused the last try, if that was an acquisition
-	inTurn  bool        // no other call replaces the lock meanwhile
-	endTurn func()      // if it has taken a turn
+	holder  guess  // for whose sake the nodes refused the last try, if that was an acquisition
+	inTurn  bool   // no other call replaces the lock meanwhile
+	endTurn func() // if it has taken a turn
 }
 
 // found is the lock as a decision takes it to be.
@@ -140,13 +140,13 @@ func (d *decision) try(ctx context.Context) (result Result, done bool, err error
 			return Result{}, false, err
 		}
 	}
-	next, grant, err := d.do(ctx, &out)
-	d.holder = grant
+	d.holder = guess{}
+	next, taken, err := d.do(ctx, &out)
 	switch {
 	case err != nil:
 		return d.failed(err), true, err
 	case next != nil:
-		return d.changed(ctx, &out, *next, grant), true, nil
+		return d.changed(ctx, &out, *next, taken), true, nil
 	}
 	g, exact, err := d.foundInstead(ctx, out.Op)
 	if err != nil {
@@ -158,15 +158,14 @@ func (d *decision) try(ctx context.Context) (result Result, done bool, err error
 }
 
 // do applies the operation in out to exactly the grant that the lock is taken to have. next is the state of the key afterwards,
-// and grant what was taken, if anything. A nil next means that nothing was done: then grant is the holder's for whom the nodes
-// refused an acquisition, or zero if they named none. If the result depends on the number of holds of a hash, out is changed to
-// what was done.
-func (d *decision) do(ctx context.Context, out *idiom.Outcome) (next *guess, grant locks.Grant, err error) {
+// and taken what was taken, if anything. A nil next means that nothing was done; if the nodes refused an acquisition and named
+// the holder, d.holder says who that is. If the result depends on the number of holds of a hash, out is changed to what was done.
+func (d *decision) do(ctx context.Context, out *idiom.Outcome) (next *guess, taken locks.Grant, err error) {
 	g := d.lock.grant
 	kind, _ := keyOf(g.owner)
 	switch op := out.Op; {
 	case op.Do == idiom.Nothing:
-		return nil, grant, nil
+		return nil, taken, nil
 	case op.Do == idiom.Take:
 		return d.take(ctx, op)
 	case op.Do == idiom.Enter:
@@ -175,20 +174,20 @@ func (d *decision) do(ctx context.Context, out *idiom.Outcome) (next *guess, gra
 		return d.replace(ctx, op)
 	case op.Do == idiom.Renew:
 		if gone, err := d.renew(ctx, op, &g); gone || err != nil {
-			return nil, grant, err
+			return nil, taken, err
 		}
-		return &g, grant, nil
+		return &g, taken, nil
 	case op.Do == idiom.Leave, op.Do == idiom.Release && kind == idiom.Hash:
 		next, err = d.leave(ctx, out)
-		return next, grant, err
+		return next, taken, err
 	case op.Do == idiom.Release:
 		_, err := d.a.opt.Engine.Unlock(ctx, locks.UnlockRequest{Key: d.key, Owner: g.owner, Fence: g.fence, All: true, Once: true})
 		if locks.NotHeld(err) {
-			return nil, grant, nil
+			return nil, taken, nil
 		}
-		return &guess{}, grant, err
+		return &guess{}, taken, err
 	}
-	return nil, grant, d.c.refused(NotForLocks, "it would "+out.Op.Do.String()+" a lock")
+	return nil, taken, d.c.refused(NotForLocks, "it would "+out.Op.Do.String()+" a lock")
 }
 
 // renew moves the end of the grant g, of all its holds, to that of op. gone reports whether the nodes have that grant no more.

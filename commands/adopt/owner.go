@@ -91,9 +91,3 @@ func guessOf(r locks.Reading, now time.Time) guess {
 	}
 	return guess{hasReaders: r.Readers > 0, owner: r.Owner, fence: r.Fence, holds: r.Holds, until: now.Add(r.Remaining), open: r.Open, made: originOf(r.Info)}
 }
-
-// guessOfHolder returns what a refusal of the nodes that names the holder tells of a lock. It does not tell the holds: one
-// is assumed.
-func guessOfHolder(holder locks.Grant, now time.Time) guess {
-	return guess{owner: holder.Owner, holds: 1, until: now.Add(holder.Validity)}
-}

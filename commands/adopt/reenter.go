@@ -6,81 +6,40 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
-	"github.com/lockproxy/lockproxy/commands/adopt/pattern"
 )
 
 // A hash is a reentrant lock: its field is the owner, its count the owner's holds. The engine counts the holds. Its
 // answer shows whether the count that a call was run on was right; if not, the call is run again on the right one.
 
-// enter takes one more hold of a hash, or the first. An earlier answer that the call may rest on may refuse the hold. out is
-// changed to what the call does with the count that was there. A nil next means that nothing was done: then grant is the
-// holder's for whom the nodes refused the hold, or zero if they named none.
-func (d *decision) enter(ctx context.Context, out *idiom.Outcome) (next *guess, grant locks.Grant, err error) {
-	a, c, op := d.a, d.c, out.Op
+// enter takes one more hold of a hash, or the first. out is changed to what the call does with the count that was there. A nil
+// next means that nothing was done.
+func (d *decision) enter(ctx context.Context, out *idiom.Outcome) (next *guess, taken locks.Grant, err error) {
+	a, c, op, none := d.a, d.c, out.Op, locks.Grant{}
 	ttl, _, err := a.lease(c, idiom.Hash, op.TTL)
 	if err != nil {
-		return nil, grant, err
+		return nil, none, err
 	}
-	answer, began, refused, err := d.askToEnter(ctx, locks.LockRequest{Key: d.key, Owner: a.ownerOf(op), TTL: ttl, Info: c.made().info(), Client: addressOf(d.conn), Barge: true})
-	if err != nil || !answer.Granted {
-		return nil, locks.Grant{Owner: refused.owner, Validity: time.Until(refused.until)}, err
+	if next, taken, err = d.ask(ctx, locks.LockRequest{Owner: a.ownerOf(op), TTL: ttl}); next == nil {
+		return nil, none, err
 	}
-	taken, before := answer.Grant, guess{}
+	before, began := guess{}, next.until.Add(-ttl)
 	if taken.Holds > 1 {
-		before = guess{owner: taken.Owner, fence: taken.Fence, holds: taken.Holds - 1, until: began.Add(ttl)}
+		before = guess{owner: taken.Owner, fence: taken.Fence, holds: taken.Holds - 1, until: next.until}
 	}
 	c.Granted(taken.Fence)
 	ran, err := c.Run(before.confirmedState(began), began)
 	if err != nil || ran.Op.Do != idiom.Enter {
 		a.Undo(taken)
-		return nil, grant, err
+		return nil, none, err
 	}
-	next = &guess{owner: taken.Owner, fence: taken.Fence, holds: taken.Holds, until: began.Add(ttl), made: c.made()}
 	if next.holds > 1 {
 		if gone, err := a.prolong(ctx, d.key, next); gone || err != nil {
 			a.Undo(taken)
-			return nil, grant, err
+			return nil, none, err
 		}
 	}
 	*out = ran
 	return next, taken, nil
-}
-
-// askToEnter asks the nodes for a hold, once for concurrent calls: at most one of them gets it. A call whose field is
-// guessed to have the lock asks for itself, and so do calls in mode Both, which the upstream admits one at a time. began is
-// when the nodes were asked. refused is the state of the lock if the hold is not granted and the state is known.
-func (d *decision) askToEnter(ctx context.Context, r locks.LockRequest) (answer locks.Decision, began time.Time, refused guess, err error) {
-	a, c := d.a, d.c
-	ask := func(fl *flight) {
-		began = time.Now()
-		var at guess // the upstream has it
-		answer, at, fl.err = a.lockGuarded(ctx, d.conn, c.pattern, r)
-		switch {
-		case fl.err != nil:
-		case at.owner != "":
-			fl.after = at
-		case answer.Granted:
-			fl.granted, fl.after = true, guess{owner: answer.Grant.Owner, until: began.Add(r.TTL)}
-		default:
-			fl.after = guess{owner: answer.Holder, until: time.Now().Add(answer.Remaining)}
-		}
-	}
-	if c.pattern.Mode == pattern.Both || d.lock.grant.owner == r.Owner {
-		fl := &flight{}
-		ask(fl)
-		return answer, began, fl.after, fl.err
-	}
-	if a.reads.undecided(r.Key, d.on) {
-		return answer, began, refused, nil
-	}
-	fl, leads, err := a.flights.do(ctx, r.Key, d.on, ask)
-	switch {
-	case err != nil:
-		return answer, began, refused, err
-	case leads:
-		return answer, began, fl.after, fl.err
-	}
-	return answer, began, fl.after, fl.sharedErr()
 }
 
 // prolong gives all holds of a re-entered hash the latest of their ends, since a hash in Redis has one end: an outer hold

@@ -34,18 +34,16 @@ func (c *Call) contended(op idiom.Op, next Burst, err error) (Result, error) {
 }
 
 // refusedBy answers a call that failed at every try. An acquisition is refused for holder, which had the lock when the nodes
-// were asked last, if the reply does not depend on what they did not tell: the holds and the fence. The zero holder is
+// were asked last, if the reply does not depend on what they did not tell: the holds and the fence. The zero guess is
 // nobody.
-func (c *Call) refusedBy(holder locks.Grant) (Result, error) {
-	if holder.Owner == "" {
+func (c *Call) refusedBy(holder guess) (Result, error) {
+	if holder.owner == "" {
 		return Result{}, errChanging
 	}
-	now := time.Now()
-	g := guessOfHolder(holder, now)
-	other := g
-	other.holds, other.fence = g.holds+1, g.fence+1
-	if reply, ok := c.refusal(g.confirmedState(now), other.confirmedState(now)); ok {
-		return Result{Reply: reply, at: g}, nil
+	other, now := holder, time.Now()
+	other.holds, other.fence = holder.holds+1, holder.fence+1
+	if reply, ok := c.refusal(holder.confirmedState(now), other.confirmedState(now)); ok {
+		return Result{Reply: reply, at: holder}, nil
 	}
 	return Result{}, errChanging
 }

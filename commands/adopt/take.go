@@ -37,8 +37,8 @@ func (a *Adoption) read(ctx context.Context, on *basis, key locks.Key) (guess, e
 // that they named to another call. exact reports whether what is left of the lease is known as well.
 func (d *decision) foundInstead(ctx context.Context, op idiom.Op) (is guess, exact bool, err error) {
 	a, on, guessed := d.a, d.on, d.lock.grant
-	if saysAll(d.holder.Owner) {
-		return guessOfHolder(d.holder, time.Now()), isUpstreams(d.holder.Owner), nil
+	if saysAll(d.holder.owner) {
+		return d.holder, isUpstreams(d.holder.owner), nil
 	}
 	if fl := a.flights.answered(d.key, on); op.Do == idiom.Nothing && fl != nil && saysAll(fl.after.owner) && !isUpstreams(fl.after.owner) {
 		on.rests = fl
@@ -70,52 +70,57 @@ func addressOf(conn Connection) string {
 	return conn.Address()
 }
 
-// take takes a lock that is guessed to be free. An earlier answer that the call may rest on may refuse it.
+// take takes a lock that is guessed to be free.
 func (d *decision) take(ctx context.Context, op idiom.Op) (*guess, locks.Grant, error) {
-	a, c := d.a, d.c
-	ttl, open, err := a.lease(c, idiom.String, op.TTL)
+	ttl, open, err := d.a.lease(d.c, idiom.String, op.TTL)
 	if err != nil {
 		return nil, locks.Grant{}, err
 	}
-	var grant locks.Grant
+	return d.ask(ctx, locks.LockRequest{Owner: d.a.ownerOf(op), TTL: ttl, Open: open})
+}
+
+// ask asks the nodes for a lock, or for one more hold of a hash, once for concurrent calls: at most one of them gets it. A call
+// whose field is guessed to have the lock asks for itself, and so do calls in mode Both, which the upstream admits one at a
+// time. An earlier answer that the call may rest on may refuse it. It returns what was taken, and the state of the lock then. A
+// nil next means that nothing was; d.holder is for whose sake, if somebody was named.
+func (d *decision) ask(ctx context.Context, r locks.LockRequest) (next *guess, taken locks.Grant, err error) {
+	a, c := d.a, d.c
+	r.Key, r.Info, r.Client, r.Barge = d.key, c.made().info(), addressOf(d.conn), true
 	ask := func(fl *flight) {
 		began := time.Now()
-		request := locks.LockRequest{Key: d.key, Owner: a.ownerOf(op), TTL: ttl, Open: open, Info: c.made().info(), Client: addressOf(d.conn), Barge: true}
-		answer, at, err := a.lockGuarded(ctx, d.conn, c.pattern, request)
-		if fl.err = err; err != nil {
-			return
-		}
-		if at.owner != "" {
-			fl.after = at
-			return
-		}
-		if fl.granted = answer.Granted; answer.Granted {
-			grant = answer.Grant
-			fl.after = guess{owner: grant.Owner, fence: grant.Fence, holds: 1, until: began.Add(ttl), open: open, made: c.made()}
-		} else {
+		answer, upstreams, err := a.lockGuarded(ctx, d.conn, c.pattern, r)
+		switch {
+		case err != nil:
+			fl.err = err
+		case upstreams.owner != "":
+			fl.after = upstreams
+		case answer.Granted:
+			taken, fl.granted = answer.Grant, true
+			fl.after = guess{owner: answer.Grant.Owner, fence: answer.Grant.Fence, holds: answer.Grant.Holds, until: began.Add(r.TTL), open: r.Open, made: c.made()}
+		default:
 			fl.after = guess{owner: answer.Holder, holds: 1, until: time.Now().Add(answer.Remaining)}
 		}
 	}
 	fl, leads := &flight{}, true
 	switch {
-	case c.pattern.Mode == pattern.Both: // the upstream admits one at a time
+	case c.pattern.Mode == pattern.Both, d.lock.grant.owner == r.Owner:
 		ask(fl)
 	case a.reads.undecided(d.key, d.on):
-		return nil, grant, nil
+		return nil, taken, nil
 	default:
 		fl, leads, err = a.flights.do(ctx, d.key, d.on, ask)
 	}
 	switch {
 	case err != nil:
-		return nil, grant, err
+		return nil, taken, err
 	case leads && fl.err != nil:
-		return nil, grant, fl.err
-	case fl.sharedErr() != nil:
-		return nil, grant, fl.sharedErr()
+		return nil, taken, fl.err
 	case leads && fl.granted:
-		return &fl.after, grant, nil
+		after := fl.after // the flight is shared
+		return &after, taken, nil
 	}
-	return nil, locks.Grant{Owner: fl.after.owner, Fence: fl.after.fence, Validity: time.Until(fl.after.until)}, nil
+	d.holder = fl.after
+	return nil, taken, fl.sharedErr()
 }
 
 // lease returns for how long a call may take a lock. If open, the lock has no end, and lease is max-ttl.

@@ -37,7 +37,7 @@ var adopted = []Mutant{
 		Name:    "adopted-signals-first",
 		Breaks:  "signals follow the release: who is woken before finds the lock held, and sleeps until it ends",
 		Profile: "adopted and well",
-		Edits:   []Edit{{"commands/adopt/decide.go", "next, grant, err := d.do(", "a.signal(ctx, d.conn, out.Signals)\n\t\tnext, grant, err := d.do("}},
+		Edits:   []Edit{{"commands/adopt/decide.go", "next, taken, err := d.do(", "a.signal(ctx, d.conn, out.Signals)\n\t\tnext, taken, err := d.do("}},
 	},
 	{
 		Name:    "adopted-undecided-is-nobody",
