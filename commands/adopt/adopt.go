@@ -135,6 +135,14 @@ type Call struct {
 	flushes bool // rest is FLUSHDB or FLUSHALL, which has no key; the embedded Call is nil
 }
 
+// each returns the calls on one lock each that the call consists of.
+func (c *Call) each() []*Call {
+	if c.parts == nil {
+		return []*Call{c}
+	}
+	return c.parts
+}
+
 // errNoScript answers EVALSHA of a script that the proxy does not know.
 //
 //lint:ignore ST1005 Redis ends this sentence with a full stop
@@ -225,25 +233,25 @@ func (a *Adoption) rule(p *pattern.Pattern) idiom.Rule {
 
 // accept refuses a call whose class its pattern does not allow.
 func (a *Adoption) accept(c *Call) error {
-	if c.fault != nil || c.flushes {
+	if c.flushes {
 		return nil
 	}
-	if c.parts != nil {
-		for _, part := range c.parts {
-			if err := a.accept(part); err != nil {
-				return err
+	for _, one := range c.each() {
+		if one.fault != nil {
+			continue
+		}
+		if refused := a.rule(one.pattern).AllowsCall(one.Call, one.class, time.Now()); refused != nil {
+			reason := TooStrict
+			if one.class == idiom.Unclear {
+				reason = NotClear
 			}
+			return one.refused(reason, refused.Why)
 		}
-		return nil
-	}
-	if refused := a.rule(c.pattern).AllowsCall(c.Call, c.class, time.Now()); refused != nil {
-		reason := TooStrict
-		if c.class == idiom.Unclear {
-			reason = NotClear
+		if err := a.checkPeers(one); err != nil {
+			return err
 		}
-		return c.refused(reason, refused.Why)
 	}
-	return a.checkPeers(c)
+	return nil
 }
 
 // NoteScript follows SCRIPT LOAD and SCRIPT FLUSH, which the upstream gets as well.

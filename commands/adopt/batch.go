@@ -75,11 +75,11 @@ const atOnce = 16
 func (a *Adoption) decideBatch(ctx context.Context, conn Connection, c *Call) (Result, error) {
 	possible := make([]*idiom.Replies, len(c.parts)) // possible replies of the parts in mode both
 	for i, part := range c.parts {
-		err := mayRun(ctx, conn, part)
-		if err == nil && part.pattern.Mode == pattern.Both {
-			possible[i], err = a.possibleReplies(part)
+		if part.pattern.Mode != pattern.Both {
+			continue
 		}
-		if err != nil {
+		var err error
+		if possible[i], err = a.possibleReplies(part); err != nil {
 			return Result{}, err
 		}
 	}

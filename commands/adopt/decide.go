@@ -26,6 +26,14 @@ func (a *Adoption) Decide(ctx context.Context, conn Connection, c *Call) (Result
 }
 
 func (a *Adoption) decide(ctx context.Context, conn Connection, c *Call) (Result, error) {
+	if c.flushes {
+		return a.decideFlush(ctx, conn, c)
+	}
+	for _, one := range c.each() {
+		if err := mayRun(ctx, conn, one); err != nil {
+			return Result{}, err
+		}
+	}
 	switch {
 	case c.isFence:
 		return a.decideFence(ctx, conn, c)
@@ -35,11 +43,6 @@ func (a *Adoption) decide(ctx context.Context, conn Connection, c *Call) (Result
 		return a.decideBatch(ctx, conn, c)
 	case c.parts != nil:
 		return a.decideSeveral(ctx, conn, c)
-	case c.flushes:
-		return a.decideFlush(ctx, conn, c)
-	}
-	if err := mayRun(ctx, conn, c); err != nil {
-		return Result{}, err
 	}
 	return a.decideByMode(ctx, conn, c)
 }

@@ -51,9 +51,6 @@ func (a *Adoption) newFenceCall(c Connection, name string, words []string, keys 
 
 // decideFence answers GET of a fence key with the fence of the grant that a quorum has. It refuses if there is none.
 func (a *Adoption) decideFence(ctx context.Context, conn Connection, c *Call) (Result, error) {
-	if err := mayRun(ctx, conn, c); err != nil {
-		return Result{}, err
-	}
 	g, err := a.read(ctx, conn.Burst().basis(), lockKey(conn, c))
 	switch {
 	case err != nil:

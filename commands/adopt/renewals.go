@@ -35,11 +35,6 @@ func (a *Adoption) newRenewalsCall(c Connection, s *idiom.Script, words []string
 
 // decideRenewals extends what it can, and has the script say what that was.
 func (a *Adoption) decideRenewals(ctx context.Context, conn Connection, c *Call) (Result, error) {
-	for _, part := range c.parts {
-		if err := mayRun(ctx, conn, part); err != nil {
-			return Result{}, err
-		}
-	}
 	one := &oneAtATime{Connection: conn}
 	of := make([]Result, len(c.parts))
 	err := turns.Each(len(c.parts), atOnce, func(i int) (err error) {

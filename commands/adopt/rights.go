@@ -44,12 +44,9 @@ func (c *Call) Reads() (keys []string) {
 	switch {
 	case c.follows:
 		keys = []string{c.Key()}
-	case c.script != "" || c.class != idiom.ReadOnly:
-	case c.parts == nil:
-		keys = []string{c.words[1]}
-	default:
-		for _, part := range c.parts {
-			keys = append(keys, part.Key())
+	case c.script == "" && c.class == idiom.ReadOnly:
+		for _, one := range c.each() {
+			keys = append(keys, one.words[1])
 		}
 	}
 	return keys

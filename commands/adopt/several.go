@@ -34,11 +34,6 @@ func (a *Adoption) newMultiKeyCall(c Connection, name string, words []string) (*
 // decideSeveral decides the parts one after the other, and sends the rest. The first error is that of the call, a
 // *PartialError; it does not stop the other parts.
 func (a *Adoption) decideSeveral(ctx context.Context, conn Connection, c *Call) (Result, error) {
-	for _, part := range c.parts {
-		if err := mayRun(ctx, conn, part); err != nil {
-			return Result{}, err
-		}
-	}
 	all := Result{}
 	var fault *PartialError
 	take := func(key string, reply []byte, err error) []byte {

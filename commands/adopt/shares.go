@@ -29,7 +29,7 @@ func (a *Adoption) decideShares(ctx context.Context, conn Connection, c *Call, k
 	on := burst.basis()
 	q := readers.Question{Call: c.Call, Class: c.class, Key: key, MaxTTL: a.opt.MaxTTL,
 		Lock: func(ctx context.Context, r locks.LockRequest) (locks.Decision, time.Duration, error) {
-			r.Key, r.Info, r.Client, r.Barge = key, c.made().info(), addressOf(conn), true
+			r.Key, r.Info, r.Client, r.Barge = key, c.made().info(), conn.Address(), true
 			defer func() { on.burst = newBurst() }() // a later try must not get again the answer on which this one failed
 			return a.askForShare(ctx, conn, on, c.pattern, r)
 		},

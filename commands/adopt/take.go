@@ -62,14 +62,6 @@ func (a *Adoption) awaitEnd(ctx context.Context, g guess) {
 	}
 }
 
-// addressOf returns a client's address; empty: there is no client.
-func addressOf(conn Connection) string {
-	if conn == nil {
-		return ""
-	}
-	return conn.Address()
-}
-
 // take takes a lock that is guessed to be free.
 func (d *decision) take(ctx context.Context, op idiom.Op) (*guess, locks.Grant, error) {
 	ttl, open, err := d.a.lease(d.c, idiom.String, op.TTL)
@@ -85,7 +77,7 @@ func (d *decision) take(ctx context.Context, op idiom.Op) (*guess, locks.Grant, 
 // nil next means that nothing was; d.holder is for whose sake, if somebody was named.
 func (d *decision) ask(ctx context.Context, r locks.LockRequest) (next *guess, taken locks.Grant, err error) {
 	a, c := d.a, d.c
-	r.Key, r.Info, r.Client, r.Barge = d.key, c.made().info(), addressOf(d.conn), true
+	r.Key, r.Info, r.Client, r.Barge = d.key, c.made().info(), d.conn.Address(), true
 	ask := func(fl *flight) {
 		began := time.Now()
 		answer, upstreams, err := a.lockGuarded(ctx, d.conn, c.pattern, r)
