@@ -2,6 +2,7 @@ package idiom
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 	"time"
 )
@@ -175,61 +176,69 @@ func (c *Call) accept(kind Kind, tokens []string, now time.Time) (Rows, Class) {
 		}
 		if rows.differ() {
 			best = rows
-			if class := rows.class(kind); class != Unclear {
+			if class := rows.class(); class != Unclear {
 				return rows, class
 			}
 		}
 	}
-	return best, best.class(kind)
+	return best, best.class()
 }
 
 // rows runs a call over all states of a kind. Those that are not "mine" are taken from before, if it is not nil.
 func (c *Call) rows(kind Kind, mine string, now time.Time, before Rows) (rows Rows) {
-	if kind == ReadWrite || kind == Permits {
-		states := shareStates(mine)
-		if kind == Permits {
-			states = permitStates(mine)
-		}
-		for _, s := range states {
-			rows = append(rows, c.row(s.name, s.State, now))
-		}
-		return rows
-	}
-	states := []namedState{
-		{"absent", State{}},
-		{"mine", State{Kind: kind, Value: mine, Count: 1, Left: sampleLeft}},
-		{"mine without end", State{Kind: kind, Value: mine, Count: 1, Left: Forever}},
-		{"other", State{Kind: kind, Value: sampleOther, Count: 1, Left: sampleLeft}},
-		{"other without end", State{Kind: kind, Value: sampleOther, Count: 1, Left: Forever}},
-	}
-	if kind == Hash {
-		states[2].name, states[2].State = "mine twice", State{Kind: kind, Value: mine, Count: 2, Left: sampleLeft}
-		states = states[:4]
-	}
-	if kind == Sorted {
-		states[2].name, states[2].State = "mine, soon over", State{Kind: kind, Value: mine, Left: sampleSoon}
-		states = states[:4]
-	}
-	for i, s := range states {
+	for i, s := range statesOf(kind, mine) {
 		if before != nil && i != 1 && i != 2 {
 			rows = append(rows, before[i])
 			continue
 		}
-		if s.Kind != Hash {
-			s.Count = 0
+		row := Row{Name: s.name, State: s.State}
+		var err error
+		if row.Outcome, err = c.Run(s.State, now); err != nil {
+			row.Refused = asRefusal(err)
 		}
-		rows = append(rows, c.row(s.name, s.State, now))
+		rows = append(rows, row)
 	}
 	return rows
 }
 
-func (c *Call) row(name string, s State, now time.Time) Row {
-	row := Row{Name: name, State: s}
-	var err error
-	if row.Outcome, err = c.Run(s, now); err != nil {
-		row.Refused = asRefusal(err)
+// A namedState is a state that a call is tried on.
+type namedState struct {
+	name string
+	State
+}
+
+// statesOf are the states of a kind of lock that a call is tried on; mine is the value, field or token that may be the caller's.
+func statesOf(kind Kind, mine string) []namedState {
+	of := func(value string, count int, left time.Duration) State {
+		return State{Kind: kind, Value: value, Count: count, Left: left}
 	}
-	return row
+	switch kind {
+	case ReadWrite:
+		return shareStates(mine)
+	case Permits:
+		return permitStates(mine)
+	case Hash:
+		return []namedState{
+			{"absent", State{}},
+			{"mine", of(mine, 1, sampleLeft)},
+			{"mine twice", of(mine, 2, sampleLeft)},
+			{"other", of(sampleOther, 1, sampleLeft)},
+		}
+	case Sorted:
+		return []namedState{
+			{"absent", State{}},
+			{"mine", of(mine, 0, sampleLeft)},
+			{"mine, soon over", of(mine, 0, sampleSoon)},
+			{"other", of(sampleOther, 0, sampleLeft)},
+		}
+	}
+	return []namedState{
+		{"absent", State{}},
+		{"mine", of(mine, 0, sampleLeft)},
+		{"mine without end", of(mine, 0, Forever)},
+		{"other", of(sampleOther, 0, sampleLeft)},
+		{"other without end", of(sampleOther, 0, Forever)},
+	}
 }
 
 // allWrongType reports whether the call fails on every string: it may be for a hash.
@@ -250,28 +259,51 @@ func (rows Rows) differ() bool {
 	return mine.Outcome.Op != other.Outcome.Op || !bytes.Equal(mine.Outcome.Reply, other.Outcome.Reply)
 }
 
-func (rows Rows) class(kind Kind) Class {
-	switch kind {
-	case ReadWrite:
-		return rows.shareClass()
-	case Permits:
-		return rows.permitClass()
-	}
-	var does [5]Do
-	for i, r := range rows {
+// class names what a call is for by what it does in each of statesOf.
+func (rows Rows) class() Class {
+	var does []Do
+	for _, r := range rows {
 		if r.Refused != nil {
 			return Unclear
 		}
-		does[i] = r.Outcome.Op.Do
+		does = append(does, r.Outcome.Op.Do)
 	}
-	absent, mine, other := does[0], does[1], does[3]
-	switch kind {
+	switch rows.Kind() {
 	case Hash:
-		return hashClass(absent, mine, does[2], other)
+		return cmp.Or(hashClasses[[4]Do(does)], Unclear)
 	case Sorted:
-		return sortedClass(absent, mine, does[2], other)
+		return cmp.Or(sortedClasses[[4]Do(does)], Unclear)
+	case ReadWrite:
+		return rows.shareClass()
+	case Permits:
+		return rows.permitClass([5]Do(does))
 	}
-	mineEndless, otherEndless := does[2], does[4]
+	return stringClass([5]Do(does))
+}
+
+// hashClasses are by what a call does to a hash that is absent, mine, mine twice, another's.
+var hashClasses = map[[4]Do]Class{
+	{Enter, Enter, Enter, Nothing}:       ReentrantAcquire,
+	{Nothing, Release, Leave, Nothing}:   ReentrantRelease,
+	{Nothing, Renew, Renew, Nothing}:     ReentrantExtend,
+	{Nothing, Release, Release, Release}: ForceRelease,
+	{Nothing, Release, Release, Nothing}: ReleaseOwn,
+	{}:                                   ReadOnly,
+}
+
+// sortedClasses are by what a call does to a sorted set that is absent, mine, mine and soon over, another's.
+var sortedClasses = map[[4]Do]Class{
+	{Take, Nothing, Nothing, Nothing}:    Acquire,
+	{Take, Renew, Renew, Nothing}:        AcquireOrExtend,
+	{Nothing, Release, Release, Nothing}: ReleaseOwn,
+	{Nothing, Release, Release, Release}: ForceRelease,
+	{Nothing, Renew, Renew, Nothing}:     ExtendOwn,
+	{Nothing, Renew, Renew, Renew}:       ForceExtend,
+	{}:                                   ReadOnly,
+}
+
+func stringClass(does [5]Do) Class {
+	absent, mine, mineEndless, other, otherEndless := does[0], does[1], does[2], does[3], does[4]
 	renews := func(d Do) bool { return d == Renew || d == Replace }
 	same := mine == mineEndless && other == otherEndless
 	switch {
@@ -291,56 +323,9 @@ func (rows Rows) class(kind Kind) Class {
 		return ForceRelease
 	case other == Nothing && otherEndless == Nothing && (renews(mine) || renews(mineEndless)) && mine != Release && mineEndless != Release:
 		return ExtendOwn
-	case other == Renew || otherEndless == Renew:
-		if mine == other && mineEndless == otherEndless {
-			return ForceExtend
-		}
-	case does == [5]Do{}:
-		return ReadOnly
-	}
-	return Unclear
-}
-
-func hashClass(absent, mine, twice, other Do) Class {
-	switch {
-	case absent == Enter && mine == Enter && twice == Enter && other == Nothing:
-		return ReentrantAcquire
-	case absent != Nothing:
-		return Unclear
-	case mine == Release && twice == Leave && other == Nothing:
-		return ReentrantRelease
-	case mine == Renew && twice == Renew && other == Nothing:
-		return ReentrantExtend
-	case mine == Release && twice == Release && other == Release:
-		return ForceRelease
-	case mine == Release && twice == Release && other == Nothing:
-		return ReleaseOwn
-	case mine == Nothing && twice == Nothing && other == Nothing:
-		return ReadOnly
-	}
-	return Unclear
-}
-
-// sortedClass names the class of a call on a sorted set. The call must do the same however soon the lock ends.
-func sortedClass(absent, mine, soon, other Do) Class {
-	switch {
-	case mine != soon:
-		return Unclear
-	case absent == Take && mine == Nothing && other == Nothing:
-		return Acquire
-	case absent == Take && mine == Renew && other == Nothing:
-		return AcquireOrExtend
-	case absent != Nothing:
-		return Unclear
-	case mine == Release && other == Nothing:
-		return ReleaseOwn
-	case mine == Release && other == Release:
-		return ForceRelease
-	case mine == Renew && other == Nothing:
-		return ExtendOwn
-	case mine == Renew && other == Renew:
+	case (other == Renew || otherEndless == Renew) && mine == other && mineEndless == otherEndless:
 		return ForceExtend
-	case mine == Nothing && other == Nothing:
+	case does == [5]Do{}:
 		return ReadOnly
 	}
 	return Unclear

@@ -1,16 +1,11 @@
 package idiom
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
 )
-
-// A namedState is a state that a call is tried on.
-type namedState struct {
-	name string
-	State
-}
 
 // shareStates are the states of a read/write lock that a call is tried on; mine is a field that may be the caller's.
 func shareStates(mine string) []namedState {
@@ -44,7 +39,7 @@ func (c *Call) asksForMode(now time.Time) bool {
 func (c *Call) acceptShares(kind Kind, tokens []string, now time.Time) (best Rows, class Class) {
 	for _, mine := range tokens {
 		rows := c.rows(kind, mine, now, nil)
-		its := rows.class(kind)
+		its := rows.class()
 		if best == nil || its == Unclear {
 			best, class = rows, its
 		}
@@ -84,15 +79,9 @@ var shareClasses = map[string]Class{
 func (rows Rows) shareClass() Class {
 	var does []string
 	for _, r := range rows {
-		if r.Refused != nil {
-			return Unclear
-		}
 		does = append(does, r.Outcome.Op.share())
 	}
-	if class, known := shareClasses[strings.Join(does, " ")]; known {
-		return class
-	}
-	return Unclear
+	return cmp.Or(shareClasses[strings.Join(does, " ")], Unclear)
 }
 
 // share says what is done to whose share of a read/write lock.

@@ -90,14 +90,10 @@ func permitStates(mine string) []namedState {
 
 // permitClass names the class of a call by what it does in each of permitStates. Whether an owner that asks again gets a new end for
 // its permit depends on the limit.
-func (rows Rows) permitClass() Class {
+func (rows Rows) permitClass(does [5]Do) Class {
 	mine := rows[1].State.Value
-	if slices.ContainsFunc(rows, func(r Row) bool { return r.Refused != nil || r.Outcome.Op.Value != "" && r.Outcome.Op.Value != mine }) {
+	if slices.ContainsFunc(rows, func(r Row) bool { return r.Outcome.Op.Value != "" && r.Outcome.Op.Value != mine }) {
 		return Unclear
-	}
-	var does [5]Do
-	for i, r := range rows {
-		does[i] = r.Outcome.Op.Do
 	}
 	own := rows[1].Outcome.Op.Value == mine
 	upTo := func(d, most Do) bool { return d == Nothing || d == most }
