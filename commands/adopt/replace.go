@@ -18,14 +18,14 @@ const (
 
 // replace gives a lock another value by a new grant in place of exactly the one that it is taken to have. A nil next means that
 // nothing was done: that grant is gone, or not known exactly.
-func (d *decision) replace(ctx context.Context, op idiom.Op) (next *guess, grant locks.Grant, err error) {
+func (d *decision) replace(ctx context.Context, op idiom.Op) (next *guess, taken locks.Grant, err error) {
 	a, c, key, g, now := d.a, d.c, d.key, d.lock.grant, time.Now()
 	if isUpstreams(g.owner) {
-		return nil, grant, c.refused(UpstreamHas, "the upstream has the key, which a program has taken that goes past the proxies")
+		return nil, taken, c.refused(UpstreamHas, "the upstream has the key, which a program has taken that goes past the proxies")
 	}
 	ttl, open, err := a.lease(c, idiom.String, op.TTL)
 	if err != nil || g.fence == 0 || g.made == unknownOrigin {
-		return nil, grant, err
+		return nil, taken, err
 	}
 	answer, err := a.opt.Engine.Lock(ctx, locks.LockRequest{
 		Key: key, Owner: a.ownerOf(op), TTL: ttl, Open: open, Info: c.made().info(), Barge: true, Replaces: &locks.GrantRef{Owner: g.owner, Fence: g.fence},
@@ -33,9 +33,9 @@ func (d *decision) replace(ctx context.Context, op idiom.Op) (next *guess, grant
 	switch {
 	case err != nil:
 		a.guesses.Remove(key)
-		return nil, grant, mayBeLost(key.Name, err)
+		return nil, taken, mayBeLost(key.Name, err)
 	case !answer.Granted:
-		return nil, grant, locks.Sleep(ctx, rand.N(maxReplacePause))
+		return nil, taken, locks.Sleep(ctx, rand.N(maxReplacePause))
 	}
 	return &guess{owner: answer.Grant.Owner, fence: answer.Grant.Fence, holds: 1, until: now.Add(ttl), open: open, made: c.made()}, answer.Grant, nil
 }

@@ -175,14 +175,9 @@ func (w *world) removeMembers(which func(member) bool) (removed int64) {
 // zremRange is ZREMRANGEBYSCORE. Scripts remove with it what has ended, up to a time that may be the client's. The lock that
 // is there has not ended, whatever that clock says.
 func (w *world) zremRange(_ string, args []string) (lua.Reply, error) {
-	r, fine, err := rangeOf(args)
-	switch {
-	case err != nil:
-		return nil, err
-	case !fine:
-		return notBounds, nil
-	case w.notSorted():
-		return wrongType, nil
+	r, fault, err := w.scores(args)
+	if err != nil || fault != nil {
+		return fault, err
 	}
 	ended := math.IsInf(r.min, -1) && !math.IsInf(r.max, 1)
 	return w.removeMembers(func(m member) bool { return !(m.before && ended) && w.within(r, m) }), nil
@@ -221,14 +216,9 @@ func (w *world) zcard(string, []string) (lua.Reply, error) {
 }
 
 func (w *world) zcount(_ string, args []string) (lua.Reply, error) {
-	r, fine, err := rangeOf(args)
-	switch {
-	case err != nil:
-		return nil, err
-	case !fine:
-		return notBounds, nil
-	case w.notSorted():
-		return wrongType, nil
+	r, fault, err := w.scores(args)
+	if err != nil || fault != nil {
+		return fault, err
 	}
 	n := int64(0)
 	for _, m := range w.zset() {
@@ -340,15 +330,23 @@ type scoreRange struct {
 	wholeMin, wholeMax bool
 }
 
-func rangeOf(args []string) (r scoreRange, fine bool, err error) {
+// scores parses a range of scores of the sorted set. fault is the reply if that is no range, or the key no sorted set.
+func (w *world) scores(args []string) (r scoreRange, fault lua.Reply, err error) {
 	low, openLow := strings.CutPrefix(args[0], "(")
 	high, openHigh := strings.CutPrefix(args[1], "(")
 	r.wholeMin, r.wholeMax = !openLow, !openHigh
-	if r.min, fine, err = scoreOf(low); err != nil || !fine {
-		return r, false, err
+	fine := false
+	if r.min, fine, err = scoreOf(low); err == nil && fine {
+		r.max, fine, err = scoreOf(high)
 	}
-	r.max, fine, err = scoreOf(high)
-	return r, fine, err
+	switch {
+	case err != nil:
+	case !fine:
+		fault = notBounds
+	case w.notSorted():
+		fault = wrongType
+	}
+	return r, fault, err
 }
 
 // within reports whether the score of a member is in the range. A member that was there ends after now, so a range up to
