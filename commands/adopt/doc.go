@@ -17,15 +17,17 @@
 //
 // Its files:
 //
-//	a Call is made      adopt (New, Call), keys (which arguments may be locks), plain (a command on one lock), script (of
-//	                    which sort a script is; one on one lock), classes (of scripts, remembered)
+//	a Call is made      adopt (New, Call, a command on one lock), keys (which arguments may be locks), script (of which sort
+//	                    a script is; one on one lock), classes (of scripts, remembered)
 //	 and also decided   several (a command with several keys), batch (a script that extends several hashes), renewals (one
 //	                    that extends several read/write locks), fence (GET of a fence key)
-//	a Call is decided   adopt (Decide: try until it fits), take, reenter (hashes), replace (by another value), shares
+//	a Call is refused   refusal (why, and the log), rights (of the client), announced (for another proxy's sake)
+//	a Call is decided   decide (Decide: try until it fits), take, reenter (hashes), replace (by another value), shares
 //	                    (read/write locks), flush (FLUSHDB, FLUSHALL), split (no majority, or no try fitted), guard (not if
 //	                    the upstream has the key)
 //	mode=both           both (first the upstream, then the nodes), takeover (of a lock that only the upstream has), copy
 //	                    (the upstream's copy of a grant), divergence (upstream and nodes differ)
+//	a lock is known     owner (what the proxy last knew of it, and whose it is)
 //	answers are shared  flight (by concurrent calls), burst (by commands that a client has sent together)
 //	MULTI               transaction (WATCH, the queue, EXEC as one call)
 package adopt
