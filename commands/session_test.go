@@ -161,10 +161,10 @@ func TestVerbs_ImplicitOwner(t *testing.T) {
 	p.want(t, "*4\r\n:1\r\n$2\r\no1\r\n:30000\r\n:1\r\n")
 	p.do(t, "RENEW job 10s", "SELECT 3", "UNLOCK job", "SELECT 0", "UNLOCK job", "UNLOCK job")
 	p.want(t, ":10000\r\n+OK\r\n"+
-		"-ERR this connection has not taken that lock without OWNER; UNLOCK must name the owner\r\n"+
+		"-ERR this connection has not taken that lock without OWNER; UNLOCK must name the owner, which LOCK answered\r\n"+
 		"+OK\r\n:1\r\n-LOCKLOST the lock is no longer held by this owner; what it protected may be compromised\r\n")
 	other.do(t, "UNLOCK job")
-	other.want(t, "-ERR this connection has not taken that lock without OWNER; UNLOCK must name the owner\r\n")
+	other.want(t, "-ERR this connection has not taken that lock without OWNER; UNLOCK must name the owner, which LOCK answered\r\n")
 	want := "lock 0/job ; renew 0/job o1 1; unlock 0/job o1 1; unlock 0/job o1 1"
 	if got := s.votes.list(); got != want {
 		t.Errorf("the locks were asked %q, want %q", got, want)

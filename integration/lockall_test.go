@@ -35,7 +35,7 @@ var lockAllScripts = []script{
 	{"without an owner", []step{
 		{"a", "LOCKALL 2 <job>a <job>b 30s", `*[:<_> $"<o>" *[$"<job>a" :<f> :1] *[$"<job>b" :<_> :1]]`},
 		{"a", "LOCK <job>c 30s", `*[:<_> $"<p>" :<_> :1]`},
-		{"b", "UNLOCKALL 2 <job>a <job>b", "-ERR this connection has not taken '<job>a' without OWNER; UNLOCKALL must name the owner"},
+		{"b", "UNLOCKALL 2 <job>a <job>b", "-ERR this connection has not taken '<job>a' without OWNER; UNLOCKALL must name the owner, which LOCK answered"},
 		{"a", "RENEWALL 3 <job>c <job>b <job>a 20s", ":<10000..19999>"},
 		{"a", "RENEWALL 2 <job>a <job>d 20s", "-ERR this connection has not taken '<job>d' <...>"},
 		{"other.b", "RENEWALL 2 <job>b <job>a 20s <o>", ":<10000..19999>"},

@@ -22,7 +22,7 @@ func TestSession_PipelineInAnyPieces(t *testing.T) {
 			want.WriteString("+OK\r\n")
 		case 20:
 			in.WriteString("UNLOCK nothing\r\n")
-			want.WriteString("-ERR this connection has not taken that lock without OWNER; UNLOCK must name the owner\r\n")
+			want.WriteString("-ERR this connection has not taken that lock without OWNER; UNLOCK must name the owner, which LOCK answered\r\n")
 		case 33:
 			in.WriteString("MULTI\r\nPING\r\nEXEC\r\n")
 			want.WriteString("+OK\r\n+PONG\r\n+OK\r\n")

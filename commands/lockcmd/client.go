@@ -157,7 +157,7 @@ func (c *Client) implicitLock(o Release, verb string) (own implicitLock, err err
 	own, n := c.implicit.Find(locks.Key{DB: c.conn.Database(), Name: o.Name}, o.Fence, o.Shared)
 	switch n {
 	case 0:
-		return own, fmt.Errorf("ERR this connection has not taken %s without OWNER; %s must name the owner", lock, verb)
+		return own, fmt.Errorf("ERR this connection has not taken %s without OWNER; %s must name the owner, which LOCK answered", lock, verb)
 	case 1:
 		return own, nil
 	}

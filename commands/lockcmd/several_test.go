@@ -161,8 +161,8 @@ func TestSeveral(t *testing.T) {
 		"without an owner": {
 			{0, "LOCKALL 2 a b 30s", "*4 :30000 $26"},
 			{0, "RENEWALL 2 b a 20s", ":20000"},
-			{1, "UNLOCKALL 2 a b", "-ERR this connection has not taken 'a' without OWNER; UNLOCKALL must name the owner"},
-			{0, "UNLOCKALL 3 a c b", "-ERR this connection has not taken 'c' without OWNER; UNLOCKALL must name the owner"},
+			{1, "UNLOCKALL 2 a b", "-ERR this connection has not taken 'a' without OWNER; UNLOCKALL must name the owner, which LOCK answered"},
+			{0, "UNLOCKALL 3 a c b", "-ERR this connection has not taken 'c' without OWNER; UNLOCKALL must name the owner, which LOCK answered"},
 			{1, "LOCKALL 2 c b 30s", "*-1"},
 			{0, "UNLOCK a", ":1"},
 			{0, "UNLOCKALL 2 a b", ":1"}, // again, of one of them
