@@ -205,8 +205,11 @@ func Nodes(ctx context.Context, c *client.Conn) (Quorum, error) {
 // Write writes whether a majority votes, and a table of the nodes.
 func (q Quorum) Write(w io.Writer) error {
 	said := "a majority votes"
-	if q.Voting < q.Needed {
+	switch {
+	case q.Voting < q.Needed:
 		said = "NO QUORUM: no lock is granted"
+	case q.Voting == q.Needed && q.Voting < int64(len(q.Nodes)):
+		said = "one loss more, and no lock is granted"
 	}
 	_, err := fmt.Fprintf(w, "%d of %d nodes vote, %d are needed: %s\n", q.Voting, len(q.Nodes), q.Needed, said)
 	if err == nil && q.Hint != "" {

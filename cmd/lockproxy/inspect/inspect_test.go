@@ -62,6 +62,27 @@ func TestQuorum_Write(t *testing.T) {
 	}
 }
 
+// Where the next loss costs the majority, that is said; not where all vote.
+func TestQuorum_WriteSpare(t *testing.T) {
+	for _, tt := range []struct {
+		voting, nodes int64
+		want          string
+	}{
+		{1, 1, "1 of 1 nodes vote, 1 are needed: a majority votes"},
+		{2, 2, "2 of 2 nodes vote, 2 are needed: a majority votes"},
+		{3, 5, "3 of 5 nodes vote, 3 are needed: one loss more, and no lock is granted"},
+		{4, 5, "4 of 5 nodes vote, 3 are needed: a majority votes"},
+	} {
+		var b strings.Builder
+		if err := (Quorum{Voting: tt.voting, Needed: tt.nodes/2 + 1, Nodes: make([]Node, tt.nodes)}).Write(&b); err != nil {
+			t.Fatal(err)
+		}
+		if got, _, _ := strings.Cut(b.String(), "\n"); got != tt.want {
+			t.Errorf("%q, want %q", got, tt.want)
+		}
+	}
+}
+
 // Of a name that is only shared nothing is said of an owner; those who share have a column only if there are any.
 func TestWriteLocks_Readers(t *testing.T) {
 	held := Lock{Name: "a", Owner: "o", Held: 1000, Remaining: 2000, Holds: 1, Votes: 3, Fence: 7}
