@@ -137,7 +137,7 @@ if h and h.owner ~= owner and not replaces then return`}},
 		Breaks: "an UNLOCK that a node may still do gives back no other hold: a node that numbers the grant otherwise is no later grant",
 		Rare:   true,
 		Units:  Units{"backends/locks/quorum", "^TestUnlock_OneHoldThoughANodeIsLate$"},
-		Edits:  []Edit{{"backends/locks/quorum/unlock.go", "u.Fence == 0 {\n			return 0, s.unlockError", "u.Fence < 0 {\n			return 0, s.unlockError"}},
+		Edits:  []Edit{{"backends/locks/quorum/unlock.go", "u.Fence != 0 {\n				s.grants.invalidate", "u.Fence >= 0 {\n				s.grants.invalidate"}},
 	},
 	{
 		Name:   "late-unlock-takes-another",

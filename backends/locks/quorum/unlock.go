@@ -48,20 +48,20 @@ func (s *Store) unlockKnown(ctx context.Context, u unlockRequest, g grant, holds
 		how = "unlock"
 	}
 	votes, result, err := s.release(ctx, holdRelease{holder: u.holder, grant: g, how: how, request: u.tag, ids: holds, left: left})
-	if err == nil && result != tally.Conflict && result != tally.Undecided && len(holds) == len(g.holds) {
+	if err != nil || result == tally.Undecided {
+		s.grants.restore(u.holder, g, holds)
+		if err == nil && u.Fence == 0 && tally.HasLater(votes, u.Owner, g.fence) {
+			if u.Fence = s.laterFence(ctx, u.holder, g.fence); u.Fence != 0 {
+				s.grants.invalidate(u.holder)
+				return s.unlockAfterRead(ctx, u)
+			}
+		}
+		return 0, s.unlockError(u.holder, result, votes, err)
+	}
+	if result != tally.Conflict && len(holds) == len(g.holds) {
 		s.grants.observeEnd(&g)
 	}
 	switch {
-	case err == nil && result == tally.Undecided && u.Fence == 0 && tally.HasLater(votes, u.Owner, g.fence):
-		s.grants.restore(u.holder, g, holds)
-		if u.Fence = s.laterFence(ctx, u.holder, g.fence); u.Fence == 0 {
-			return 0, s.unlockError(u.holder, result, votes, nil)
-		}
-		s.grants.invalidate(u.holder)
-		return s.unlockAfterRead(ctx, u)
-	case err != nil || result == tally.Undecided:
-		s.grants.restore(u.holder, g, holds)
-		return 0, s.unlockError(u.holder, result, votes, err)
 	// Without a fence it is about what the owner has now, which may be a later grant than the one that is remembered here.
 	case u.Once && doneBefore(votes, u.tag) && (u.Fence != 0 || result == tally.Applied && !s.mayHaveAnother(votes)):
 		s.grants.invalidate(u.holder)
