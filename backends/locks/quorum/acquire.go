@@ -253,22 +253,12 @@ func (s *Store) conclude(ctx context.Context, a *acquisition, votes []vote.Vote,
 		s.undoAll(a)
 		return g, vote.EndLate, s.lateError(a, votes)
 	}
-	its := grant{fence: t.Fence, id: a.id, since: a.began}
-	if t.Reentered {
-		its.since = 0
-		its.id, _ = tally.Most(votes, func(v *vote.Vote) (string, bool) {
-			return v.Grant, v.Kind == vote.Yes && v.Reentered == t.Fence && tally.SeatOf(v) == t.Seat
-		})
-	}
+	its := s.grantBy(a, votes, t)
 	if a.dropped != 0 {
 		s.host.Keepalive.Supersede(a.holder, a.dropped, a.Asker)
 	}
 	if a.Replaces != nil {
 		s.loseReplaced(a)
-	}
-	epoch, n := tally.Most(votes, func(v *vote.Vote) (string, bool) { return v.Version.Epoch, v.Kind == vote.Yes })
-	if n >= s.set.Quorum && (epoch == a.id || epoch == a.known.version.Epoch) {
-		its.version.Epoch = epoch
 	}
 	s.seats.Took(a.Key, seats.Of(its.id))
 	holds, until, err := s.recordGrant(a, its, now+validity, t.Holds)
@@ -278,6 +268,23 @@ func (s *Store) conclude(ctx context.Context, a *acquisition, votes []vote.Vote,
 	}
 	validity = max(1, min(validity, until-s.Now())) // 0 is that of a grant that was given back
 	return locks.Grant{Key: a.Key, Owner: a.Owner, Fence: t.Fence, Validity: validity, Holds: holds, Hold: a.id}, vote.EndGranted, nil
+}
+
+// grantBy is the grant of an acquisition as the votes name it. If they do not agree on its version it has none: then it is read before it
+// is renewed.
+func (s *Store) grantBy(a *acquisition, votes []vote.Vote, t tally.Result) grant {
+	its := grant{fence: t.Fence, id: a.id, since: a.began}
+	if t.Reentered {
+		its.since = 0
+		its.id, _ = tally.Most(votes, func(v *vote.Vote) (string, bool) {
+			return v.Grant, v.Kind == vote.Yes && v.Reentered == t.Fence && tally.SeatOf(v) == t.Seat
+		})
+	}
+	epoch, n := tally.Most(votes, func(v *vote.Vote) (string, bool) { return v.Version.Epoch, v.Kind == vote.Yes })
+	if n >= s.set.Quorum && (epoch == a.id || epoch == a.known.version.Epoch) {
+		its.version.Epoch = epoch
+	}
+	return its
 }
 
 // forgetReleased drops holds from the cache that were given back through other proxies, if the cache has more than

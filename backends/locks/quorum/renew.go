@@ -97,6 +97,13 @@ const (
 	shortens  leaseChange = "2" // to one that is, or may be, earlier: noted by a quorum before it is sent
 )
 
+// Whether a renewal reinstates the grant where the name is free, as the script renew calls it. At a node in doubt it does so for the
+// name of that node's last loss of memory, after a quorum of the others has renewed it.
+const (
+	renewsOnly = "0"
+	reinstates = "1"
+)
+
 // A leaseRenewal is one renewal of a grant at the nodes, whoever asked for it.
 type leaseRenewal struct {
 	holder   locks.Holder
@@ -146,17 +153,17 @@ func (s *Store) renewLease(ctx context.Context, r *leaseRenewal) (until time.Dur
 func (s *Store) renewNodes(ctx context.Context, r *leaseRenewal) ([]vote.Vote, tally.Outcome, error) {
 	reinstate := func(i int, v vote.Vote) {
 		if r.expected == nil && isFree(&v) {
-			s.set.Members[i].Push(*s.renewCall(r, "", "1"))
+			s.set.Members[i].Push(*s.renewCall(r, "", reinstates))
 		}
 	}
 	votes, result, err := s.renewRound(ctx, r, func(i int) *voters.ScriptCall {
 		switch {
 		case r.expected == nil:
-			return s.renewCall(r, "", "0")
+			return s.renewCall(r, "", renewsOnly)
 		case r.expected[i] == "":
 			return nil
 		}
-		return s.renewCall(r, r.expected[i], "0")
+		return s.renewCall(r, r.expected[i], renewsOnly)
 	}, nil, func(i int, v vote.Vote) {
 		reinstate(i, v)
 		r.late.Add(i, v)
@@ -176,7 +183,8 @@ func (s *Store) renewNodes(ctx context.Context, r *leaseRenewal) ([]vote.Vote, t
 	return votes, result, nil
 }
 
-// renewCall asks a node for a renewal that replaces the expected version, if that is not empty; reinstate is as in renew.lua.
+// renewCall asks a node for a renewal that replaces the expected version, if that is not empty; reinstate is renewsOnly, reinstates or the gen
+// of the node.
 func (s *Store) renewCall(r *leaseRenewal, expected, reinstate string) *voters.ScriptCall {
 	g := &r.grant
 	args := append([]string{r.holder.Owner, voters.MS(r.ttl), strconv.FormatInt(g.fence, 10), g.id, g.version.Epoch,
@@ -223,7 +231,7 @@ func (s *Store) renewRound(ctx context.Context, r *leaseRenewal, each func(int) 
 func (s *Store) reinstateMissing(ctx context.Context, r *leaseRenewal, votes []vote.Vote) ([]vote.Vote, tally.Outcome, error) {
 	again, _, err := s.renewRound(ctx, r, func(i int) *voters.ScriptCall {
 		if isFree(&votes[i]) {
-			return s.renewCall(r, "", "1")
+			return s.renewCall(r, "", reinstates)
 		}
 		return nil
 	}, votes, nil)
