@@ -105,10 +105,11 @@ func (s *Store) commit(ctx context.Context, c *change) (made bool, err error) {
 	d := result{}
 	for try := 0; try < mostTries; try++ {
 		write, err := c.decide()
-		if !write {
-			if c.at != 0 {
-				return false, err
-			}
+		switch {
+		case write:
+		case c.at != 0:
+			return false, err
+		default:
 			if err := s.readAll(ctx, c, end-s.Now()); err != nil {
 				return false, err
 			}
@@ -119,37 +120,41 @@ func (s *Store) commit(ctx context.Context, c *change) (made bool, err error) {
 				return false, err
 			}
 		}
-		if !d.resent {
-			d.began = s.Now() // before leases are looked for: they last from then on
-		}
-		request, err := s.transaction(ctx, c, id, end-s.Now())
-		var r txnResponse
-		done, late := false, false
-		if err == nil {
-			done, late, err = s.client.ask(ctx, end-s.Now(), "kv/txn", request, &r)
-		}
-		d.resent = d.resent || late
-		made := false
-		if err == nil {
-			made, err = s.conclude(c, id, d, &r)
-		}
-		switch {
-		case made:
-			return true, nil
-		case errors.Is(err, errNoLease): // there is another one next time
-		case err != nil:
-			for _, x := range c.each {
-				if x.w.open = done || d.resent; !d.resent {
-					x.w.once = nil
-				}
-			}
-			return false, named(err, q.op, q.key.Name)
-		}
-		for _, x := range c.each {
-			x.v.resent = d.resent
+		if made, err := s.send(ctx, c, id, end, &d); made || err != nil {
+			return made, err
 		}
 	}
 	return false, s.undecided(q.op, q.key.Name, errors.New("others change this lock all the time"))
+}
+
+// send has etcd do what was decided, until end; d has what is known of the tries before. If it is neither made nor an error, c has the names as
+// etcd has them, to decide again.
+func (s *Store) send(ctx context.Context, c *change, id string, end time.Duration, d *result) (made bool, err error) {
+	if !d.resent {
+		d.began = s.Now() // before leases are looked for: they last from then on
+	}
+	request, err := s.transaction(ctx, c, id, end-s.Now())
+	var r txnResponse
+	done, late := false, false
+	if err == nil {
+		done, late, err = s.client.ask(ctx, end-s.Now(), "kv/txn", request, &r)
+	}
+	d.resent = d.resent || late
+	if err == nil {
+		made, err = s.conclude(c, id, *d, &r)
+	}
+	if err != nil && !errors.Is(err, errNoLease) { // there is another lease next time
+		for _, x := range c.each {
+			if x.w.open = done || d.resent; !d.resent {
+				x.w.once = nil
+			}
+		}
+		return false, named(err, c.each[0].q.op, c.each[0].q.key.Name)
+	}
+	for _, x := range c.each {
+		x.v.resent = d.resent
+	}
+	return made, nil
 }
 
 // undecided is the error of a change that etcd answered, and that is not decided for that.
