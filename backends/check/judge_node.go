@@ -180,12 +180,19 @@ func afterWrites(says, fix string, nodes ...*facts) (string, string) {
 	return says + "; not before it takes writes again: " + addresses(refusing), "let it take writes (see refuses-writes); then " + strings.TrimPrefix(fix, "nothing; ")
 }
 
-// sitsOut reports whether a node has no vote since it forgot, or will have none when it is asked next.
-func (f *facts) sitsOut() bool {
+// forgot reports whether a node has lost its memory since a proxy last asked it.
+func (f *facts) forgot() bool {
 	id := f.info["master_replid"]
-	until := time.UnixMilli(number(f.record["until"]))
-	return id != "" && id != f.record["id"] || until.After(time.Now().Add(f.clockAhead)) || f.record["sync"] != "1"
+	return id != "" && id != f.record["id"]
 }
+
+// left is how long it is until a time in the node record, by the node's clock.
+func (f *facts) left(field string) time.Duration {
+	return time.UnixMilli(number(f.record[field])).Sub(time.Now().Add(f.clockAhead))
+}
+
+// sitsOut reports whether a node has no vote since it forgot, or will have none when it is asked next.
+func (f *facts) sitsOut() bool { return f.forgot() || f.left("until") > 0 || f.record["sync"] != "1" }
 
 func (f *facts) judgeRecord(out *findings, o *Options) {
 	switch {
@@ -195,18 +202,15 @@ func (f *facts) judgeRecord(out *findings, o *Options) {
 	case f.record["id"] == "":
 		return // judged with those of the others
 	}
-	id := f.info["master_replid"]
-	forgot := id != "" && id != f.record["id"]
 	if longest := time.Duration(number(f.record["ttl"])) * time.Millisecond; longest > o.MaxTTL {
 		out.add(Note, "other-max-ttl", fmt.Sprintf("knows of a proxy with max-ttl %s, and this one has %s. Leases of both are safe; a node that forgets sits out the larger one where a majority does not remember, until no proxy has it any more", longest, o.MaxTTL), "nothing, if max-ttl is being changed; else give all proxies the same")
 	}
-	if forgot && !o.votesAfterLoss() {
+	if f.forgot() && !o.votesAfterLoss() {
 		says, fix := afterWrites("was restarted, emptied, or replaced by a replica since a proxy last asked it: "+o.afterLoss(), "nothing; it comes back by itself while a proxy runs", f)
 		out.add(Warning, "forgot", says, fix)
 		return
 	}
-	left := time.UnixMilli(number(f.record["until"])).Sub(time.Now().Add(f.clockAhead))
-	switch {
+	switch left := f.left("until"); {
 	case left > 0:
 		says := "may have forgotten locks, and has no vote for another " + roundedDuration(left)
 		if len(o.Nodes) >= 3 {
@@ -218,7 +222,7 @@ func (f *facts) judgeRecord(out *findings, o *Options) {
 		says, fix := afterWrites("may have forgotten fences, and has no vote until a proxy that runs gives them back", "run a proxy; it asks the other lock nodes, and they must be up", f)
 		out.add(Warning, "quarantine", says, fix)
 	}
-	if left := time.UnixMilli(number(f.record["doubt"])).Sub(time.Now().Add(f.clockAhead)); left > 0 && f.record["sync"] == "1" {
+	if left := f.left("doubt"); left > 0 && f.record["sync"] == "1" {
 		out.add(Note, "doubt", "had forgotten its locks, and abstains for names that were held then, for "+roundedDuration(left)+" at most", "nothing; it ends with these locks. While it lasts, do not restart another lock node if they matter")
 	}
 }
