@@ -224,7 +224,8 @@ function showAge() {
   const shown = placed.filter((id) => !gone.has(id)).length;
   const of = locks.more || !locks.complete ? (locks.complete ? "" : "more than ") + count(locks.names) + " names" : shown < locks.rows.length ? count(locks.rows.length) : "";
   const never = locks.error && !locks.seen_ms && placed.length === 0;
-  const text = never ? "unknown" + (paused ? ", paused" : "") : count(shown) + (of ? " of " + of : "") + ", as of " + (age < 1000 ? "now" : span(age) + " ago") + (old - age > 5000 ? "; names as of " + span(old) + " ago" : "") + (paused ? ", paused" : "");
+  const known = count(shown) + (of ? " of " + of : "") + ", as of " + (age < 1000 ? "now" : span(age) + " ago") + (old - age > 5000 ? "; names as of " + span(old) + " ago" : "");
+  const text = (never ? "unknown" : known) + (paused ? ", paused" : "");
   setText(byId("locks-note"), text);
 }
 
