@@ -73,8 +73,8 @@ func (d *decision) take(ctx context.Context, op idiom.Op) (*guess, locks.Grant, 
 
 // ask asks the nodes for a lock, or for one more hold of a hash, once for concurrent calls: at most one of them gets it. A call
 // whose field is guessed to have the lock asks for itself, and so do calls in mode Both, which the upstream admits one at a
-// time. An earlier answer that the call may rest on may refuse it. It returns what was taken, and the state of the lock then. A
-// nil next means that nothing was; d.holder is for whose sake, if somebody was named.
+// time. An earlier answer that the call may rest on may refuse it. taken is the grant, and next the state of the lock with it. If the
+// nodes refuse, next is nil, and d.holder is the owner that they named, if any.
 func (d *decision) ask(ctx context.Context, r locks.LockRequest) (next *guess, taken locks.Grant, err error) {
 	a, c := d.a, d.c
 	r.Key, r.Info, r.Client, r.Barge = d.key, c.made().info(), d.conn.Address(), true

@@ -109,7 +109,8 @@ func (c *cache) learn(k locks.Key, rec *record, mod, at int64, w *ownWrite, v *v
 	s.show(v)
 }
 
-// hold is what is remembered of a hold that is seen now: its ends are later than before only if it was renewed since, or w did that.
+// hold returns what to remember of h, which a record shows now. Its ends are those that s has, unless it was written since s: by w, or by
+// another proxy.
 func (s *seen) hold(h hold, now time.Duration, w *ownWrite) seenHold {
 	switch before, same := s.holds[h.ID]; {
 	case w != nil && slices.Contains(w.ids, h.ID): // it may have been read already

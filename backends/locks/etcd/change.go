@@ -105,11 +105,10 @@ func (s *Store) commit(ctx context.Context, c *change) (made bool, err error) {
 	d := result{}
 	for try := 0; try < mostTries; try++ {
 		write, err := c.decide()
-		switch {
-		case write:
-		case c.at != 0:
-			return false, err
-		default:
+		if !write {
+			if c.at != 0 {
+				return false, err
+			}
 			if err := s.readAll(ctx, c, end-s.Now()); err != nil {
 				return false, err
 			}
@@ -127,8 +126,8 @@ func (s *Store) commit(ctx context.Context, c *change) (made bool, err error) {
 	return false, s.undecided(q.op, q.key.Name, errors.New("others change this lock all the time"))
 }
 
-// send has etcd do what was decided, until end; d has what is known of the tries before. If it is neither made nor an error, c has the names as
-// etcd has them, to decide again.
+// send is one try of commit: it sends what was decided, and waits for the answer until end. began and resent of d are carried from try
+// to try. If made is false and err is nil, the next try decides again: c has the names as etcd has them, unless only a lease was missing.
 func (s *Store) send(ctx context.Context, c *change, id string, end time.Duration, d *result) (made bool, err error) {
 	if !d.resent {
 		d.began = s.Now() // before leases are looked for: they last from then on
