@@ -327,6 +327,13 @@ if h and h.owner ~= owner and not replaces then return`}},
 		Edits:  []Edit{{"backends/locks/quorum/unlock.go", "if u.tag != \"\" && !slices.ContainsFunc(ids, holdid.HasTag(u.tag)) { // a node", "if false { // a node"}},
 	},
 	{
+		Name:   "unlock-before-a-quorum-names-another",
+		Breaks: "an UNLOCK whose hold two others gave back, each first at other nodes, waits until a quorum names one of them, and gives back the hold of before",
+		Rare:   true,
+		Units:  Units{"backends/locks/quorum", "^TestUnlock_WhereNodesNameOthers$"},
+		Edits:  []Edit{{"backends/locks/tally/outcome.go", "named > 0 && named < q && named+due >= q", "false && named+due >= q"}},
+	},
+	{
 		Name:   "unlock-of-the-longer-hold",
 		Breaks: "a hold taken last through another proxy takes over the end of the one that is given back in its place",
 		Rare:   true,

@@ -277,7 +277,7 @@ func (s *Store) mayGiveAnother(votes []vote.Vote, result tally.Outcome, ids []st
 	if tag != "" && holdid.Tag(ids[0]) == tag {
 		return true
 	}
-	_, n := tally.Most(votes, func(v *vote.Vote) (string, bool) { return v.Release.Other, v.Release.Other != "" })
+	_, n := tally.GivenBackBy(votes)
 	return n >= s.set.Quorum
 }
 

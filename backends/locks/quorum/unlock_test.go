@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
@@ -641,4 +642,35 @@ func TestUnlock_OnceOfALaterGrant(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestUnlock_WhereNodesNameOthers: two other proxies have given the last hold back, each first at other nodes. An UNLOCK that meets that
+// gives back the hold of before, when a quorum names one of the two; the first answers do not, and it waits for the rest.
+func TestUnlock_WhereNodesNameOthers(t *testing.T) {
+	t.Parallel()
+	inBubble(t, 3, testOptions{}, func(t *testing.T, s *timeless) {
+		lock(t, s.proxy, "job", "alice", time.Minute)
+		synctest.Wait()
+		if g := lock(t, s.proxy, "job", "alice", time.Minute); g.Holds != 2 {
+			t.Fatalf("%+v", g)
+		}
+		synctest.Wait()
+		give := func(p *proxy, fails map[int]*scripts.Script) (left int, err error) {
+			s.failScripts(fails)
+			left, err = p.Unlock(t.Context(), locks.UnlockRequest{Key: jobKey, Owner: "alice"})
+			s.failScripts(nil)
+			return left, err
+		}
+		if left, err := give(s.another(t).proxy, map[int]*scripts.Script{0: scripts.Release, 2: scripts.Release}); err == nil {
+			t.Fatalf("an UNLOCK at one node: %d", left)
+		}
+		if left, err := give(s.another(t).proxy, map[int]*scripts.Script{1: scripts.Release}); err != nil || left != 1 {
+			t.Fatalf("an UNLOCK at the others: %d, %v", left, err)
+		}
+		s.delay(2, scripts.Release, 10*time.Millisecond)
+		if left, err := s.Unlock(t.Context(), locks.UnlockRequest{Key: jobKey, Owner: "alice"}); err != nil || left != 0 {
+			t.Errorf("the next UNLOCK: %d, %v", left, err)
+		}
+		lock(t, s.proxy, "job", "bob", time.Minute)
+	})
 }

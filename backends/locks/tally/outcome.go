@@ -109,7 +109,20 @@ func Release(votes []vote.Vote, q int, stage Stage, owner string, fence int64) O
 	if fence != 0 && unnoted >= q {
 		return Applied
 	}
-	return countOutcome(votes, q, stage, owner, didRelease(fence))
+	done := didRelease(fence)
+	result := countOutcome(votes, q, stage, owner, done)
+	if result == Conflict {
+		_, named := GivenBackBy(votes)
+		if _, _, _, due := sortVotes(votes, stage, done); named > 0 && named < q && named+due >= q {
+			return Pending // a quorum may yet name one
+		}
+	}
+	return result
+}
+
+// GivenBackBy is the other release that most nodes name as the one that gave the hold back before, and how many name it.
+func GivenBackBy(votes []vote.Vote) (name string, n int) {
+	return Most(votes, func(v *vote.Vote) (string, bool) { return v.Release.Other, v.Release.Other != "" })
 }
 
 // LostToRival reports whether a quorum names another owner, and says that another release gave the hold back before this one. Fewer than a quorum prove

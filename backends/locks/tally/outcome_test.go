@@ -9,13 +9,14 @@ import (
 
 // grantVotes reads one letter per node: y done, r done where a renewal reinstates it, a released before, f
 // free, e free and never granted, l free after a later grant, t done on a hold that was reinstated, n another's, o this owner's other grant, s
-// another version, h without the hold, x failed, . not yet here.
+// another version, h without the hold, 1 and 2 without it since that release, x failed, . not yet here.
 func grantVotes(letters string) []vote.Vote {
 	var votes []vote.Vote
 	for _, l := range letters {
 		votes = append(votes, map[rune]vote.Vote{
 			'y': {Kind: vote.Yes}, 'r': {Kind: vote.Yes, Reinstated: true}, 'a': {Kind: vote.Duplicate},
 			't': {Kind: vote.Yes, Reinstated: true}, 'f': {Kind: vote.No, Fence: 5}, 'e': {Kind: vote.No}, 'l': {Kind: vote.No, Fence: 6}, 'n': {Kind: vote.No, Owner: "b"},
+			'1': {Kind: vote.VersionConflict, Release: vote.Release{Other: "one"}}, '2': {Kind: vote.VersionConflict, Release: vote.Release{Other: "two"}},
 			'o': {Kind: vote.No, Owner: "me"}, 's': {Kind: vote.VersionConflict}, 'h': {Kind: vote.MissingHold}, 'x': {Err: errors.New("timeout")}, '.': {},
 		}[l])
 	}
@@ -89,6 +90,13 @@ func TestReleaseOutcome(t *testing.T) {
 		{"no validity is remembered", "yynxx", 0, Over, Undecided},
 		{"too few answer", "yyxxx", 5, Over, Undecided},
 		{"too few yet", "yy...", 5, Running, Pending},
+		{"a quorum names another release", "111..", 5, Running, Conflict},
+		{"a quorum may yet name one", "112..", 5, Running, Pending},
+		{"the last one decides", "1122.", 5, Running, Pending},
+		{"it cannot be asked", "1122x", 5, Running, Conflict},
+		{"a quorum cannot name one, whatever is due", "12sx.", 5, Running, Conflict},
+		{"other versions are not awaited", "sss..", 5, Running, Conflict},
+		{"those due are not awaited at the end", "112..", 5, Over, Conflict},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
