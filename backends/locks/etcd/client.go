@@ -23,7 +23,8 @@ const (
 	connsPerMember = 128
 	dialTimeout    = 2 * time.Second
 	maxAnswer      = 64 << 20
-	redialPause    = 20 * time.Millisecond // when no member can be reached
+	firstPause     = 20 * time.Millisecond // when no member can be reached; each is twice the one before
+	longestPause   = 250 * time.Millisecond
 
 	pathStatus = "maintenance/status"
 	pathWatch  = "watch"
@@ -116,7 +117,7 @@ func (c *client) ask(ctx context.Context, limit time.Duration, path string, ask,
 	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	failed := make([]error, len(c.target.Members))
-	first := c.using.Load()
+	first, pause := c.using.Load(), firstPause
 	for try := 0; ; try++ {
 		i := int((first + int64(try)) % int64(len(failed)))
 		err := c.try(within, i, path, body, answer)
@@ -149,8 +150,11 @@ func (c *client) ask(ctx context.Context, limit time.Duration, path string, ask,
 		if refused != nil || within.Err() != nil {
 			return done, late, c.quorumError(failed)
 		}
-		if (try+1)%len(failed) == 0 && locks.Sleep(within, redialPause) != nil && ctx.Err() != nil {
-			return done, late, ctx.Err()
+		if (try+1)%len(failed) == 0 {
+			if locks.Sleep(within, pause) != nil && ctx.Err() != nil {
+				return done, late, ctx.Err()
+			}
+			pause = min(2*pause, longestPause)
 		}
 	}
 }

@@ -65,6 +65,34 @@ func TestRefused_NothingToUndo(t *testing.T) {
 	refuses("users were enabled", large, larger, "job")
 }
 
+// TestRefused_AskedSeldom: who cannot reach etcd asks again, later each time: 1,000 clients that wait would keep it down with 50 handshakes a
+// second each.
+func TestRefused_AskedSeldom(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	var dials atomic.Int64
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			dials.Add(1)
+			_ = c.Close()
+		}
+	}()
+	began := time.Now()
+	_, err = storeAt(t, l.Addr().String(), 2*time.Second).Read(t.Context(), locks.Key{Name: "job"})
+	n, took := dials.Load(), time.Since(began)
+	if most := 6 + int64(took/(250*time.Millisecond)); err == nil || n < 2 || n > most {
+		t.Errorf("asked %d times in %v, want at most %d: %v", n, took, most, err)
+	}
+}
+
 // TestRefused_NoSpace: an etcd that has no space left also says so where it has written, so a LOCK is undone that was told so; and where it was not
 // written, that takes no space.
 func TestRefused_NoSpace(t *testing.T) {
