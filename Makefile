@@ -20,9 +20,11 @@ define tests
 endef
 # Modules of their own that are tested like the packages of this one, one package at a time.
 MODULES := clients/go docs/recipes integration/browser integration/clients integration/faults integration/goclient
-# $(call modules,how to start go,its command and flags) runs a command of go on all of their packages.
+# In which the race detector has something to see: the client packages, and what uses them. The others link nothing of what is shipped.
+RACED := clients/go integration/goclient
+# $(call modules,which,how to start go,its command and flags) runs a command of go on all packages of these modules.
 define modules
-{ failed=0; for m in $(MODULES); do $(1) $(GO) -C $$m $(2) ./... || failed=1; done; [ $$failed = 0 ]; }
+{ failed=0; for m in $(1); do $(2) $(GO) -C $$m $(3) ./... || failed=1; done; [ $$failed = 0 ]; }
 endef
 # Packages that keep a processor busy, and have neither servers nor a clock: they run beside the others.
 BUSY := /integration/(model|mutants)
@@ -60,7 +62,7 @@ test: redis etcd ## every test, about ten minutes on two cores; installs redis-s
 	@echo 'every test: about ten minutes on two cores, and a line for each package when its tests have passed'
 	@$(GO) list $(PKGS) | grep -E '$(BUSY)' | xargs -r $(NICE) $(GO) test -timeout 20m & busy=$$!; \
 	$(call tests,$(BUSY)); others=$$?; \
-	$(call modules,,test -p 1 -parallel 4 -timeout 20m); modules=$$?; \
+	$(call modules,$(MODULES),,test -p 1 -parallel 4 -timeout 20m); modules=$$?; \
 	wait $$busy && exit $$((others + modules))
 
 # Four packages at once: their tests wait more than they compute.
@@ -77,9 +79,9 @@ slow: redis etcd ## the locks by themselves, in full: what -short skips or cuts,
 	@$(NICE) $(GO) test -count=1 -p 1 -parallel 4 -timeout 20m ./backends/locks/...
 
 .PHONY: race
-race: redis etcd ## the tests under the race detector, but for the models and /integration, in which it sees nothing; needs a C compiler
+race: redis etcd ## the tests of what is shipped under the race detector; needs a C compiler
 	@export CGO_ENABLED=1; $(call tests,$(UNSEEN),$(NICE),-race -short); others=$$?; \
-	$(call modules,$(NICE),test -p 1 -parallel 4 -timeout 20m -race -short) && exit $$others
+	$(call modules,$(RACED),$(NICE),test -p 1 -parallel 4 -timeout 20m -race -short) && exit $$others
 
 # Tests that hold the proxy against a plain server, and those of the verbs.
 NEWEST_TESTS := ^Test(PassThrough|Random(Streams|Verbs)$$|Verb|RequireOwner|Client(ID|List|Kill|Unblock|Tracking|Commands)|Subscriber|RESP3|Protocol|Quit|Auth|RevokedLogin|PasswordRotation|Users_DoNotShare|LimitsBefore|ManyConnections|Blocking|PasswordChange_Through|Keyspace|Multi_Refused|WatchSees|NoPermission)
@@ -162,7 +164,7 @@ simulate: ## SEEDS=10000 simulated runs of the lock protocol, from seed FIRST=1 
 mutants: redis etcd ## broken builds of lockproxy, and in how many seconds the simulation and the torture notice
 	@failed=0; export LOCKPROXY_MUTANTS=1; \
 	$(NICE) $(GO) -C integration/faults test -count=1 -v -timeout 2h -run '^TestMutants$$' . || failed=1; \
-	$(NICE) $(GO) test -count=1 -v -timeout 2h -run '^Test(Migration|Kept|Settling|Several|Etcd|Reading)Notices$$|^TestUnitsNotice$$' ./integration/mutants || failed=1; \
+	$(NICE) $(GO) test -count=1 -v -timeout 2h -run '^Test(Simulation|Migration|Kept|Settling|Several|Etcd|Reading)Notices$$|^TestUnitsNotice$$' ./integration/mutants || failed=1; \
 	exit $$failed
 
 .PHONY: same
@@ -190,7 +192,7 @@ lint: vet staticcheck docker-lint shell-lint ## every linter
 .PHONY: vet
 vet: ## go vet, and gofmt
 	$(GO) vet $(PKGS)
-	@$(call modules,,vet)
+	@$(call modules,$(MODULES),,vet)
 	$(GO) -C integration/bench/contend vet .
 	$(GO) -C integration/clients/adopt/go vet .
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not gofmt'ed: $$unformatted"; exit 1; }
@@ -198,7 +200,7 @@ vet: ## go vet, and gofmt
 .PHONY: staticcheck
 staticcheck: ## staticcheck, pinned
 	$(NICE) $(GO) run $(STATICCHECK) $(PKGS)
-	@$(call modules,$(NICE),run $(STATICCHECK))
+	@$(call modules,$(MODULES),$(NICE),run $(STATICCHECK))
 
 .PHONY: docker-lint
 docker-lint: bin/hadolint-$(HADOLINT)/bin/hadolint ## hadolint on the Dockerfile, pinned
@@ -251,9 +253,11 @@ redis:
 etcd:
 	@command -v etcd >/dev/null || .ci/debian-install etcd-server
 
-.PHONY: modules
+.PHONY: modules raced
 modules:
 	@echo $(MODULES)
+raced:
+	@echo $(RACED)
 
 .PHONY: ci
 ci: ## what the continuous integration runs

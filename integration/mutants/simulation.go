@@ -63,6 +63,10 @@ func simulation(tb testing.TB, m Mutant) string {
 	return path
 }
 
+// tooSlow reports whether make test leaves the mutant to make mutants: to compile a package for each took half of its time. Those of the
+// scripts share one binary.
+func (m Mutant) tooSlow() bool { return os.Getenv("LOCKPROXY_MUTANTS") == "" && !m.onlyScripts() }
+
 // onlyScripts reports whether the mutant edits nothing but scripts.
 func (m Mutant) onlyScripts() bool {
 	return !slices.ContainsFunc(m.Edits, func(e Edit) bool { return !strings.HasPrefix(e.File, "scripts/") })

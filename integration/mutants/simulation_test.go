@@ -23,11 +23,11 @@ func bound(m Mutant) int {
 func TestSimulationNotices(t *testing.T) {
 	all := t
 	if testing.Short() {
-		t.Skip("compiles the tests of backends/locks/quorum once for every mutant")
+		t.Skip("compiles the tests of backends/locks/quorum")
 	}
 	var simulations Simulations
 	for _, m := range slices.Concat(All, Kept, Several, Reading, Seating, Copying) {
-		if m.Rare || m.hard() { // unit tests and the torture have them
+		if m.Rare || m.hard() || m.tooSlow() { // unit tests and the torture have those that are rare or hard
 			continue
 		}
 		t.Run(m.Name, func(t *testing.T) {

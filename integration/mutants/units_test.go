@@ -60,8 +60,8 @@ func TestReadingNotices(t *testing.T) {
 
 // TestSeveralNotices: the tests of LOCKs of several names fail with every broken build. TestReadingNotices has the scripts.
 func TestSeveralNotices(t *testing.T) {
-	if testing.Short() {
-		t.Skip("compiles the tests of a package once for every mutant")
+	if os.Getenv("LOCKPROXY_MUTANTS") == "" {
+		t.Skip("compiles the tests of a package once for every mutant; set LOCKPROXY_MUTANTS")
 	}
 	for _, m := range Several {
 		if !m.onlyScripts() && m.Units != (Units{}) {
@@ -73,15 +73,14 @@ func TestSeveralNotices(t *testing.T) {
 	}
 }
 
-// TestUnitsNotice: the tests that are named fail with every broken build. Of those that the simulation might notice, but after
-// hundreds of seeds, it is shown in every run.
+// TestUnitsNotice: the tests that are named fail with every broken build.
 func TestUnitsNotice(t *testing.T) {
-	if testing.Short() {
-		t.Skip("compiles the tests of a package once for every mutant")
+	if os.Getenv("LOCKPROXY_MUTANTS") == "" {
+		t.Skip("compiles the tests of a package once for every mutant; set LOCKPROXY_MUTANTS")
 	}
 	reading := slices.DeleteFunc(slices.Concat(Reading, Seating, Copying), Mutant.onlyScripts) // TestReadingNotices has the scripts
 	for _, m := range slices.Concat(All, Decisions, Handing, Lining, reading) {                // the others have tests of their own
-		if m.Units != (Units{}) && (m.hard() || os.Getenv("LOCKPROXY_MUTANTS") != "") {
+		if m.Units != (Units{}) {
 			t.Run(m.Name, func(t *testing.T) {
 				t.Parallel()
 				m.noticedBy(t, m.Units)

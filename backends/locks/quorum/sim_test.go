@@ -265,6 +265,9 @@ func TestSimulation(t *testing.T) {
 	first, n := simEnv("LOCKPROXY_SIM_FIRST", 1), simEnv("LOCKPROXY_SIM_SEEDS", 120)
 	if testing.Short() {
 		n = min(n, 40)
+		if raceDetector {
+			n = min(n, 12)
+		}
 	}
 	long, err := time.ParseDuration(os.Getenv("LOCKPROXY_SIM_TIME"))
 	if err == nil {
