@@ -87,7 +87,7 @@ func parseAbstention(code Abstention, m []rueidis.RedisMessage) (Vote, error) {
 		v.OlderFormat = older == 1
 		return v, err
 	case Quarantined:
-		v.Err = fmt.Errorf("quarantine for %v at most", wait)
+		v.Err = fmt.Errorf("may have forgotten its locks: quarantine for %v at most", wait)
 		return v, cmp.Or(ReadInts(m[1:], &v.MaxTTL), ReadText(m[2], &v.Gen), ReadInts(m[3:], &v.CopyIn), v.readRefusal(m[4:]))
 	case InDoubt:
 		v.Err = fmt.Errorf("forgot its locks, and abstains for this name for %v, or until it is unlocked", wait)
