@@ -17,21 +17,21 @@ what they hold is gone when it ends. Ctrl-C ends it.
 In another terminal:
 
   %s
-  > SET greeting hello
-  > GET greeting
-  > LOCK job 30s          fence, owner, validity in ms, holds
-  > RENEW job 30s         validity in ms
-  > UNLOCK job            1: free again
+  > SET greeting hello          goes to the upstream, as every command but those of locks
+  > LOCK job 30s                fence, owner, validity in ms, holds
+  > RENEW job 30s               validity in ms
+  > UNLOCK job                  1: free again
+  > LOCK job 30s SESSION        renewed for as long as this connection lives
 
-and from a second one, between LOCK and UNLOCK:
+and in a second one:
 
-  > LOCK job 30s          (nil): held by another
+  > LOCK job 30s                (nil): held by another
+  > LOCK job 30s WAIT 60s       waits in line
 
-No redis-cli? The same over plain %s
-%s
-Next: LOCK job 30s SESSION in one terminal, LOCK job 30s WAIT 60s in another,
-and kill the first: the second has the lock at once.
-`, devLockNodes, cli, bash, adminHint(clients, operators))
+Ctrl-C in the first: the second has the lock at once, with a larger fence.
+
+Without redis-cli, in plain %s
+%s`, devLockNodes, cli, bash, adminHint(clients, operators))
 }
 
 // ipv4 names a listener on all addresses as one of IPv4: a container's published port may have no other.
