@@ -3,6 +3,13 @@ package mutants
 // Etcd are the mutants of locks in etcd. Tests of its package notice them; the simulation is of lock nodes.
 var Etcd = []Mutant{
 	{
+		Name:   "etcd-undo-for-max-ttl",
+		Breaks: "a LOCK that etcd did not answer is undone for as long as its lease: with a max-ttl of a day what is left to do piles up while etcd hangs",
+		Rare:   true,
+		Units:  Units{"backends/locks/etcd", "^TestLateLock_EtcdStaysAway$"},
+		Edits:  []Edit{{"backends/locks/etcd/chores.go", "Until: again + ttl, Urgent: true", "Until: again + s.opts.MaxTTL, Urgent: true"}},
+	},
+	{
 		Name:   "etcd-unguarded",
 		Breaks: "a name is written only if it is as it was decided on: else two owners have it",
 		Rare:   true,

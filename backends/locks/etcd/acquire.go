@@ -58,7 +58,11 @@ func (s *Store) Acquire(ctx context.Context, r locks.Attempt) (locks.Decision, e
 		return s.granted(a.names)
 	case err != nil:
 		if w := a.each[0].w; w != nil && w.open {
-			s.undoUnanswered(w, undo...)
+			ttl := r.TTL
+			if r.Open {
+				ttl = s.opts.MaxTTL
+			}
+			s.undoUnanswered(w, ttl, undo...)
 		}
 		return locks.Decision{}, err
 	case a.decision.Granted:

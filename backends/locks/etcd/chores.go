@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/chores"
 )
 
 // undoLater takes holds back.
-func (s *Store) undoLater(k locks.Key, ids ...string) { s.undoUnanswered(nil, undoing{k, ids}) }
+func (s *Store) undoLater(k locks.Key, ids ...string) {
+	s.undoUnanswered(nil, s.opts.MaxTTL, undoing{k, ids})
+}
 
 // An undoing is of holds of one name.
 type undoing struct {
@@ -19,8 +22,8 @@ type undoing struct {
 }
 
 // undoUnanswered takes the holds of a LOCK back whose last write was not answered. It may still be on its way: one on a free name is marked as
-// done, and the others are looked for once more.
-func (s *Store) undoUnanswered(w *write, all ...undoing) {
+// done, and the others are looked for once more. Where etcd does not let it for ttl, that of the LOCK, the holds have ended by themselves.
+func (s *Store) undoUnanswered(w *write, ttl time.Duration, all ...undoing) {
 	s.stats.undos.Add(1)
 	undo := func(ctx context.Context) error {
 		if err := s.mark(ctx, w); err != nil {
@@ -37,8 +40,9 @@ func (s *Store) undoUnanswered(w *write, all ...undoing) {
 		return failed
 	}
 	now := s.Now()
-	s.chores.Add(&chores.Chore{At: now, Until: now + s.opts.MaxTTL, Urgent: true, Do: undo})
-	s.chores.Add(&chores.Chore{At: now + 2*mostLimit, Until: now + s.opts.MaxTTL, Do: undo})
+	again := now + 2*mostLimit
+	s.chores.Add(&chores.Chore{At: now, Until: again + ttl, Urgent: true, Do: undo})
+	s.chores.Add(&chores.Chore{At: again, Until: again + ttl, Do: undo})
 }
 
 // mark has a write on a free name never done from now on. The mark stays for longer than the lease which that write needs.

@@ -114,6 +114,23 @@ func TestLateLock_Revoked(t *testing.T) {
 	}
 }
 
+// TestLateLock_EtcdStaysAway: nobody tries for longer than its lease to undo a LOCK that etcd did not answer, however long max-ttl is.
+func TestLateLock_EtcdStaysAway(t *testing.T) {
+	t.Parallel()
+	s, st, l := tapped(t, redistest.StartEtcd(t, 1)[0])
+	l.setCut(true)
+	if d, err := s.Lock(t.Context(), locks.LockRequest{Key: job, Owner: "a", TTL: time.Second}); err == nil {
+		t.Fatalf("LOCK: %+v", d)
+	}
+	if st.Idle() {
+		t.Error("it is not tried")
+	}
+	eventually(t, "it is given up", st.Idle)
+	if n := st.Stats().Undos; n != 1 {
+		t.Errorf("%d undone", n)
+	}
+}
+
 // TestLateLock: a LOCK that a member of etcd does when it is over gives nobody the name, until its lease has ended, and etcd refuses it for that.
 func TestLateLock(t *testing.T) {
 	t.Parallel()
