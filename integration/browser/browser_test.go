@@ -101,6 +101,7 @@ func TestPage(t *testing.T) {
 		{"not live", notLive},
 		{"lock nodes that refuse writes", refusing},
 		{"lock nodes that fail", failing},
+		{"a proxy that never saw a quorum", neverSeen},
 	} {
 		t.Run(scene.name, func(t *testing.T) { scene.play(t, s) })
 	}
@@ -577,6 +578,16 @@ func failing(t *testing.T, s *site) {
 	b.sees("silent ones in the quorum", `document.querySelectorAll("#quorum g.bad").length === 3 && document.getElementById("quorum").textContent.startsWith("2 of 5")`)
 	b.sees("what was, and that it is old", `!document.getElementById("locks-error").hidden && `+row("locks", "report:nightly")+` !== undefined`)
 	b.screenshot("noquorum")
+}
+
+// neverSeen is the page of a proxy that starts when most lock nodes are down: it says that it does not know, not that nobody has a lock.
+func neverSeen(t *testing.T, s *site) {
+	p := redistest.StartProxy(t, redistest.Start(t), s.nodes, "--admin", "127.0.0.1:0", "--node-timeout", "2s", "--max-ttl", lease)
+	b := open(t, s.chromium, pageOf(t, p))
+	b.sees("no quorum", `document.getElementById("health").innerText.startsWith("No quorum: 2 of 5")`)
+	b.sees("that it is unknown who holds what", `document.getElementById("locks-note").textContent === "unknown" && !document.getElementById("locks-error").hidden`)
+	b.sees("no word of nobody", `document.getElementById("locks-empty").innerText === ""`)
+	b.screenshot("never-seen")
 }
 
 // pictures are for docs/admin.md, and to be looked at.
