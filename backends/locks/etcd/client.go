@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"os"
 	"reflect"
 	"strings"
 	"sync/atomic"
@@ -146,7 +147,9 @@ func (c *client) ask(ctx context.Context, limit time.Duration, path string, ask,
 			return done, late, err
 		}
 		c.no[i].Add(1)
-		failed[i] = err
+		if failed[i] == nil || within.Err() == nil { // else it was over, and what the member said before tells more
+			failed[i] = err
+		}
 		if refused != nil || within.Err() != nil {
 			return done, late, c.quorumError(failed)
 		}
@@ -312,6 +315,9 @@ func plain(err error) error {
 	var timeout net.Error
 	if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout() {
 		return errTimeout
+	}
+	if call := (*os.SyscallError)(nil); errors.As(err, &call) {
+		return call.Err
 	}
 	if op := (*net.OpError)(nil); errors.As(err, &op) {
 		return op.Err
