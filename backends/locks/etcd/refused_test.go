@@ -34,11 +34,6 @@ func storeAt(t *testing.T, member string, timeout time.Duration) *etcd.Store {
 // TestRefused_NothingToUndo: a LOCK that was not written leaves nothing to do: else that is tried again for max-ttl, and more of it comes with each.
 func TestRefused_NothingToUndo(t *testing.T) {
 	t.Parallel()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = free.Close()
 	member := redistest.StartEtcd(t, 1, "--max-request-bytes", "4000")[0]
 	large := storeAt(t, member.Addr(), 10*time.Second)
 	larger := serve(t, large)
@@ -55,7 +50,7 @@ func TestRefused_NothingToUndo(t *testing.T) {
 		}
 	}
 	refuses("too large", large, larger, strings.Repeat("x", 3000))
-	nobody := storeAt(t, free.Addr().String(), time.Second)
+	nobody := storeAt(t, redistest.Reserve(t).Addr(), time.Second)
 	refuses("nobody is there", nobody, serve(t, nobody), "job")
 	enableUsers(t, member)
 	for _, user := range []string{"", "other:x@", "proxy:wrong@"} {
@@ -92,9 +87,9 @@ func TestRefused_AskedSeldom(t *testing.T) {
 		t.Errorf("asked %d times in %v, want at most %d", n, took, most)
 	}
 	saysWhy(t, err, l.Addr().String()+" closed the connection")
-	_ = l.Close()
-	_, err = storeAt(t, l.Addr().String(), time.Second).Read(t.Context(), locks.Key{Name: "job"})
-	saysWhy(t, err, l.Addr().String()+" connection refused")
+	closed := redistest.Reserve(t).Addr()
+	_, err = storeAt(t, closed, time.Second).Read(t.Context(), locks.Key{Name: "job"})
+	saysWhy(t, err, closed+" connection refused")
 }
 
 // saysWhy checks that an error names the reason, not that the time in which it was asked again and again is over.
