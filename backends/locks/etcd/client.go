@@ -11,10 +11,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"net/url"
 	"os"
 	"reflect"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
@@ -316,14 +318,19 @@ func plain(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout() {
 		return errTimeout
 	}
+	for _, closed := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE} {
+		if errors.Is(err, closed) {
+			return errors.New("connection closed")
+		}
+	}
 	if call := (*os.SyscallError)(nil); errors.As(err, &call) {
 		return call.Err
 	}
 	if op := (*net.OpError)(nil); errors.As(err, &op) {
 		return op.Err
 	}
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return errors.New("closed the connection")
+	if of := (*url.Error)(nil); errors.As(err, &of) {
+		return of.Err
 	}
 	return err
 }

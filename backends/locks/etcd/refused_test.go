@@ -1,6 +1,7 @@
 package etcd_test
 
 import (
+	"bufio"
 	"io"
 	"net"
 	"net/http"
@@ -77,6 +78,7 @@ func TestRefused_AskedSeldom(t *testing.T) {
 				return
 			}
 			dials.Add(1)
+			_, _ = http.ReadRequest(bufio.NewReader(c))
 			_ = c.Close()
 		}
 	}()
@@ -86,7 +88,7 @@ func TestRefused_AskedSeldom(t *testing.T) {
 	if most := 6 + int64(took/(250*time.Millisecond)); n < 2 || n > most {
 		t.Errorf("asked %d times in %v, want at most %d", n, took, most)
 	}
-	saysWhy(t, err, l.Addr().String()+" closed the connection")
+	saysWhy(t, err, l.Addr().String()+" connection closed")
 	closed := redistest.Reserve(t).Addr()
 	_, err = storeAt(t, closed, time.Second).Read(t.Context(), locks.Key{Name: "job"})
 	saysWhy(t, err, closed+" connection refused")
