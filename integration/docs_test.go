@@ -5,11 +5,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// TestGuaranteesNameTheirTests: every test that the page of guarantees points at exists.
+// TestGuaranteesNameTheirTests: every test that the page of guarantees points at is in the package that it says.
 func TestGuaranteesNameTheirTests(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/guarantees.md")
@@ -17,25 +18,51 @@ func TestGuaranteesNameTheirTests(t *testing.T) {
 		t.Fatal(err)
 	}
 	there := testsOfTheProject(t)
-	named := regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(string(page), -1)
-	if len(named) < 40 {
-		t.Errorf("the page names only %d tests", len(named))
-	}
-	for _, name := range named {
-		if !there[name] {
-			t.Errorf("there is no %s", name)
+	named := 0
+	for _, paragraph := range strings.Split(string(page), "\n\n") {
+		tests, isList := strings.CutPrefix(strings.Join(strings.Fields(paragraph), " "), "**Shown by** ")
+		if !isList {
+			continue
 		}
+		for _, part := range strings.Split(tests, ";") {
+			of := []string{"integration"}
+			if m := regexp.MustCompile("^ ?in `./(\\S+)`(?: and `./(\\S+)`)?").FindStringSubmatch(part); m != nil {
+				of = slices.DeleteFunc(m[1:], func(dir string) bool { return dir == "" })
+			}
+			for _, m := range regexp.MustCompile("\\b(Test[A-Z]\\w+)(?: \\(`./(\\S+)`\\))?").FindAllStringSubmatch(part, -1) {
+				named++
+				in := of
+				if m[2] != "" {
+					in = m[2:]
+				}
+				for _, dir := range in {
+					if !there[dir][m[1]] {
+						t.Errorf("there is no %s in %s", m[1], dir)
+					}
+				}
+			}
+		}
+	}
+	if all := len(regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(string(page), -1)); named < 40 || named != all {
+		t.Errorf("the page names %d tests, %d of them in lists", all, named)
 	}
 }
 
-// testsOfTheProject is the names of all tests of all packages.
-func testsOfTheProject(t *testing.T) map[string]bool {
+// testsOfTheProject is the names of all tests, by the directory of their package.
+func testsOfTheProject(t *testing.T) map[string]map[string]bool {
 	t.Helper()
-	there := map[string]bool{}
+	there := map[string]map[string]bool{}
 	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
-	eachFile(t, "_test.go", func(_ string, text []byte) {
+	eachFile(t, "_test.go", func(path string, text []byte) {
+		of, err := filepath.Rel("..", filepath.Dir(path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if of = filepath.ToSlash(of); there[of] == nil {
+			there[of] = map[string]bool{}
+		}
 		for _, m := range declared.FindAllSubmatch(text, -1) {
-			there[string(m[1])] = true
+			there[of][string(m[1])] = true
 		}
 	})
 	return there

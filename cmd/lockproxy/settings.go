@@ -113,7 +113,7 @@ func (o *options) settings() []setting {
 	}), under("TLS", o.tlsSettings()), under("Locks", []setting{
 		{name: "min-ttl", value: "100ms", usage: "the shortest lease a client may ask for", read: duration(time.Millisecond, &o.minTTL)},
 		{name: "max-ttl", value: "60s", usage: "the longest lease; also how long a lock node that forgot sits out, where too few others remember to tell it what they hold", read: duration(time.Millisecond, &o.maxTTL)},
-		{name: "node-timeout", value: "0", usage: "how long a lock node may take to vote, 2.25s at most; 0: a 200th of the lease, within 5ms and 50ms", read: duration(0, &o.nodeTimeout)},
+		{name: "node-timeout", value: "0", usage: "how long a lock node may take to vote, 2.25s at most; 0: a 200th of the lease, within 5ms and 50ms, and up to 200ms while less than a majority has answered", read: duration(0, &o.nodeTimeout)},
 		{name: "bootstrap", value: "auto", usage: "auto: lock nodes that are all empty are new and vote at once, unless this proxy has seen them otherwise; strict: only lockproxy init says so", read: oneOf(&o.bootstrap, "auto", "strict")},
 		{name: "restart-grace", value: "available", usage: "with fewer than three lock nodes, after one lost its memory: available goes on at once, safe sits out max-ttl", read: oneOf(&o.restartGrace, "available", "safe")},
 		{name: "replica-acks", value: "0", usage: "how many replicas of a lock node must have a grant or a renewal before the node's vote counts; weaker than more lock nodes", read: count(0, &o.replicaAcks)},

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	lockUsage   = "LOCK name ttl [OWNER owner] [FRESH | NOREENTER] [SHARED | PERMITS k] [WAIT time [ASYNC]] [SESSION [ONLOSS CLOSE|PUSH]] [MAXHOLD time] [REQ id] [INFO text] [RETRYAFTER]"
+	lockUsage   = "LOCK name ttl [OWNER owner] [FRESH | NOREENTER] [SHARED | PERMITS k] [WAIT time [ASYNC]] [SESSION [ONLOSS CLOSE|PUSH] [MAXHOLD time]] [REQ id] [INFO text] [RETRYAFTER]"
 	renewUsage  = "RENEW name ttl [owner] [SHARED] [FENCE n]"
 	unlockUsage = "UNLOCK name [owner] [SHARED] [FENCE n] [REQ id] [ALL]"
 )

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	lockAllUsage   = "LOCKALL n name [name ...] ttl [OWNER owner] [FRESH | NOREENTER] [SHARED] [WAIT time] [SESSION [ONLOSS CLOSE|PUSH]] [MAXHOLD time] [REQ id] [INFO text] [RETRYAFTER]"
+	lockAllUsage   = "LOCKALL n name [name ...] ttl [OWNER owner] [FRESH | NOREENTER] [SHARED] [WAIT time] [SESSION [ONLOSS CLOSE|PUSH] [MAXHOLD time]] [REQ id] [INFO text] [RETRYAFTER]"
 	renewAllUsage  = "RENEWALL n name [name ...] ttl [owner] [SHARED]"
 	unlockAllUsage = "UNLOCKALL n name [name ...] [owner] [SHARED] [REQ id] [ALL]"
 )
