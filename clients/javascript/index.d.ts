@@ -37,7 +37,7 @@ export interface LockOptions {
   shared?: boolean
   /** For who shares the lock with a limit: at most so many have it at the same time, of those that say so. Not with shared. All proxies must know it. */
   permits?: number
-  /** Is called once when the lock is lost. */
+  /** Is called once when the lock is lost. What it throws nobody catches: it ends the program, as a rejection of an async one does. */
   onLost?: (loss: LockLost) => void
   /** What LOCKCTL and the page show beside the owner. */
   info?: string
@@ -88,12 +88,12 @@ export interface Lock extends AsyncDisposable {
   readonly fences: ReadonlyMap<string | Buffer, number>
   /** Until when, of performance.now(), it is safe to work; later after each renewal. */
   readonly validUntil: number
-  /** For how long it is safe to work, if the lock is not renewed; 0 if it is lost. */
+  /** For how long it is safe to work, if the lock is not renewed; 0 if it is lost or was released. */
   readonly remaining: number
   readonly lost: boolean
   /** Is aborted when the lock is lost, with a LockLost as its reason. */
   readonly signal: AbortSignal
-  /** Throws LockLost if the lock is lost. */
+  /** Throws LockLost if the lock is lost, or was released. */
   check(): void
   /** Gives the lock back. It throws LockLost if the lock was lost before. A second call waits for the first. */
   release(): Promise<void>

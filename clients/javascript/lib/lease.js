@@ -6,6 +6,7 @@ const PAUSE = 100 // ms between two tries
 const MAX_PAUSE = 800 // ms, and up to a quarter more, after some failures
 const MAX_HOLD = 3_600_000 // ms, as lockproxy's own
 const ENDED = 'its validity ended'
+export const RELEASED = 'it was released'
 
 // For how many ms a lock with session counts as held after an answer: less than a proxy takes to notice that a
 // client's host has vanished, after which it gives the lock away.
@@ -100,7 +101,7 @@ export class Request {
     if (permits !== undefined) this.lockArgs.push('PERMITS', String(permits))
     if (info) this.lockArgs.push('INFO', info)
     if (session) this.lockArgs.push('SESSION', 'ONLOSS', 'CLOSE')
-    if (session && maxHold !== undefined) this.lockArgs.push('MAXHOLD', time(maxHold))
+    if (session && maxHold !== undefined && maxHold !== Infinity) this.lockArgs.push('MAXHOLD', time(maxHold))
   }
 
   /**
@@ -236,6 +237,11 @@ export class Lease {
       this.#renewAt = now + Math.min(pause, Math.max(PAUSE, (this.until - now) / 2)) // while the lease can be saved
       this.#why = `${ENDED}, it could not be renewed: ${said}`
     }
+  }
+
+  /** It is given back: it is not safe to work any more. */
+  released() {
+    this.reason ??= RELEASED
   }
 
   /**

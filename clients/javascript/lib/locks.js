@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { adapt } from './clients.js'
-import { isLoss, isTransient, Lease, LockLost, LockNotAcquired, number, pauses, Request } from './lease.js'
+import { isLoss, isTransient, Lease, LockLost, LockNotAcquired, number, pauses, RELEASED, Request } from './lease.js'
 
 /** @import * as API from '../index.js' */
 
@@ -261,7 +261,7 @@ export class Lock {
   }
 
   get lost() {
-    return this.remaining === 0
+    return this.remaining === 0 && this.#lease.reason !== RELEASED
   }
 
   get signal() {
@@ -269,7 +269,7 @@ export class Lock {
   }
 
   check() {
-    if (this.lost) throw this.#lost()
+    if (this.remaining === 0) throw this.#lost()
   }
 
   release() {
@@ -289,6 +289,7 @@ export class Lock {
         giveBack(this.#client, this.#request, now())
         throw this.#lost()
       }
+      this.#lease.released()
       await unlock(this.#client, this.#request, this.#lease.until, this.#conn)
     } catch (e) {
       throw isLoss(e) ? new LockLost(this.names, /** @type {Error} */ (e).message) : e

@@ -299,3 +299,11 @@ test('told of a loss while it is given back', async () => {
   await released
   assert.equal(lock.signal.aborted, false)
 })
+
+test('a lock that was released is not lost, and not safe to work with', async () => {
+  const lock = await new Locks(new Scripted(GRANT)).acquire('job', { ttl: LONG })
+  lock.check()
+  await lock.release()
+  assert.deepEqual([lock.remaining, lock.lost], [0, false])
+  assert.throws(() => lock.check(), e => e instanceof LockLost && /it was released/.test(e.message))
+})

@@ -180,6 +180,7 @@ test('maxHold is the proxy\'s business in a session alone', () => {
   assert.deepEqual(more({ maxHold: 60_000, info: 'me' }), ['INFO', 'me', 'WAIT', '2000'])
   assert.deepEqual(more({ session: true }), ['SESSION', 'ONLOSS', 'CLOSE', 'WAIT', '2000'])
   assert.deepEqual(more({ session: true, maxHold: 60_000 }), ['SESSION', 'ONLOSS', 'CLOSE', 'MAXHOLD', '60000', 'WAIT', '2000'])
+  assert.deepEqual(more({ session: true, maxHold: Infinity }), ['SESSION', 'ONLOSS', 'CLOSE', 'WAIT', '2000'])
 })
 
 test('what an error means', () => {

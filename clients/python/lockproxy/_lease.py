@@ -23,6 +23,7 @@ PAUSE = 0.1  # s between two tries
 MAX_PAUSE = 0.8  # s, and up to a quarter more, after some failures
 MAX_HOLD = 3600.0  # s, as lockproxy's own
 ENDED = "its validity ended"
+RELEASED = "it was released"
 
 # For how many seconds a lock with session counts as held after an answer: less than a proxy takes to notice that a
 # client's host has vanished, after which it gives the lock away.
@@ -98,7 +99,7 @@ class Request:
             self._lock += ["INFO", info]
         if session:
             self._lock += ["SESSION", "ONLOSS", "CLOSE"]
-            if max_hold is not None:
+            if max_hold is not None and max_hold != math.inf:  # the proxy has a limit of its own
                 self._lock += ["MAXHOLD", milliseconds(max_hold)]
 
     def _words(self, verb: str) -> list:
@@ -177,6 +178,10 @@ class Lease:
             self._asked = now
             return True
         return False
+
+    def release(self) -> None:
+        """Is called when the lock is given back: it is not safe to work any more."""
+        self.reason = self.reason or RELEASED
 
     def answered(self, answer, now: float) -> None:
         """The answer to RENEW, or the error; or, of a session, the end of its connection."""

@@ -13,7 +13,7 @@ from typing import Callable
 
 from redis.exceptions import ConnectionError, RedisError, ResponseError
 
-from lockproxy._lease import ENDED, Grant, Lease, LockLost, LockNotAcquired, Request, bound, is_loss, is_transient, listed, longest_wait, pauses, several
+from lockproxy._lease import ENDED, RELEASED, Grant, Lease, LockLost, LockNotAcquired, Request, bound, is_loss, is_transient, listed, longest_wait, pauses, several
 
 _STOP = object()
 
@@ -23,6 +23,8 @@ class Locks:
     in seconds."""
 
     def __init__(self, client):
+        if hasattr(client, "__aenter__"):
+            raise TypeError("lockproxy.Locks takes a redis.Redis; for one of redis.asyncio there is lockproxy.asyncio.Locks")
         self._client = client
 
     def lock(self, name, ttl: float = 30.0, wait: float = 0.0, *, renew: bool = True, max_hold: float | None = None,
@@ -42,7 +44,7 @@ class Locks:
         gets None if it is still not free.
 
         session=True binds the lock to a connection of its own: it is free milliseconds after this process has died.
-        on_lost is called once, with the reason, in a thread, when the lock is lost; info is shown by LOCKCTL.
+        on_lost is called once, with the reason, in a thread of its own, when the lock is lost; info is shown by LOCKCTL.
         shared=True is for who only reads: others may read at the same time, and nobody has the lock for itself.
         permits=10 is for who shares it with nine others at most, who say so as well. All proxies must know either."""
         return self._take([name], ttl, wait, renew, max_hold, session, on_lost, info, shared, permits)
@@ -146,16 +148,16 @@ class Lock(Grant):
 
     @property
     def remaining(self) -> float:
-        """For how many seconds it is safe to work, if the lock is not renewed."""
+        """For how many seconds it is safe to work, if the lock is not renewed; 0 when it was lost or released."""
         return 0.0 if self._lease.reason else max(0.0, self._lease.until - time.monotonic())
 
     @property
     def lost(self) -> bool:
-        return self.remaining == 0.0
+        return self.remaining == 0.0 and self._lease.reason != RELEASED
 
     def check(self) -> None:
-        """Raises LockLost if the lock is lost."""
-        if self.lost:
+        """Raises LockLost if the lock is lost, or was released."""
+        if self.remaining == 0.0:
             raise LockLost(f"the lock {listed(self.names)} is lost: {self._lease.reason or ENDED}")
 
     def release(self) -> None:
@@ -164,11 +166,11 @@ class Lock(Grant):
             return
         try:
             self._line.wake()
-            if threading.current_thread() is not self._keeper:
-                self._keeper.join()
+            self._keeper.join()
             if self.lost:
                 _give_back(self._client, self._request, once=True)
                 self.check()
+            self._lease.release()
             self._unlock()
         except BaseException as e:
             if not isinstance(e, RedisError):  # we were interrupted
@@ -216,8 +218,8 @@ class Lock(Grant):
             except Exception as e:  # it could not even be sent
                 lease.answered(e, time.monotonic())
         self._line.close()
-        if self._on_lost:
-            self._on_lost(lease.reason)
+        if self._on_lost:  # in a thread of its own: it may wait for the work, whose release waits for this one
+            threading.Thread(target=self._on_lost, args=(lease.reason,), name="lockproxy on_lost", daemon=True).start()
 
 
 def _give_back(client, request: Request, once: bool = False) -> None:

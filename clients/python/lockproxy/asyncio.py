@@ -17,7 +17,7 @@ from typing import Callable
 
 from redis.exceptions import ConnectionError, RedisError, ResponseError, TimeoutError
 
-from lockproxy._lease import ENDED, PAUSE, Grant, Lease, LockLost, LockNotAcquired, Request, bound, is_loss, is_transient, listed, longest_wait, pauses, several
+from lockproxy._lease import ENDED, PAUSE, RELEASED, Grant, Lease, LockLost, LockNotAcquired, Request, bound, is_loss, is_transient, listed, longest_wait, pauses, several
 
 __all__ = ["Lock", "LockLost", "LockNotAcquired", "Locks"]
 
@@ -44,6 +44,8 @@ class Locks:
     """Takes locks of a lockproxy, to which client is connected. It belongs to the loop of client. Times are in seconds."""
 
     def __init__(self, client):
+        if hasattr(client, "__enter__"):
+            raise TypeError("lockproxy.asyncio.Locks takes a client of redis.asyncio; for a redis.Redis there is lockproxy.Locks")
         self._client = client
 
     def lock(self, name, ttl: float = 30.0, wait: float = 0.0, *, renew: bool = True, max_hold: float | None = None,
@@ -169,16 +171,16 @@ class Lock(Grant):
 
     @property
     def remaining(self) -> float:
-        """For how many seconds it is safe to work, if the lock is not renewed."""
+        """For how many seconds it is safe to work, if the lock is not renewed; 0 when it was lost or released."""
         return 0.0 if self._lease.reason else max(0.0, self._lease.until - time.monotonic())
 
     @property
     def lost(self) -> bool:
-        return self.remaining == 0.0
+        return self.remaining == 0.0 and self._lease.reason != RELEASED
 
     def check(self) -> None:
-        """Raises LockLost if the lock is lost."""
-        if self.lost:
+        """Raises LockLost if the lock is lost, or was released."""
+        if self.remaining == 0.0:
             raise LockLost(f"the lock {listed(self.names)} is lost: {self._lease.reason or ENDED}")
 
     async def release(self) -> None:
@@ -197,6 +199,7 @@ class Lock(Grant):
             if self.lost:
                 await _give_back(self._client, self._request, once=True)
                 self.check()
+            self._lease.release()
             await self._unlock()
         except asyncio.CancelledError:  # by the end of the loop, which cancels all tasks once
             await _give_back(self._client, self._request)

@@ -516,6 +516,16 @@ class AnswersTest(unittest.IsolatedAsyncioTestCase):
         await until(lambda: reasons, "the loss is not told")
         self.assertEqual(reasons, ["its validity ended"])
 
+    async def test_released(self):
+        lock = await Locks(Scripted(GRANT)).acquire("job", ttl=LONG)
+        await lock.release()
+        self.assertEqual((lock.remaining, lock.lost), (0, False))
+        self.assertRaisesRegex(LockLost, "it was released", lock.check)
+
+    async def test_client_of_the_other_kind(self):
+        with self.assertRaisesRegex(TypeError, "there is lockproxy.Locks"):
+            Locks(redis.Redis())
+
     async def test_lost_when_it_is_given_back(self):
         for said in ("LOCKLOST gone", "NOTOWNER another"):
             client = Scripted(GRANT, ResponseError(said))

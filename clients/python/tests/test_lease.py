@@ -128,6 +128,7 @@ class RequestTest(unittest.TestCase):
     def test_max_hold_is_the_proxys_business_in_a_session_alone(self):
         self.assertEqual(Request(["job"], 1, False, 60, "me").lock(0)[-2:], ["INFO", "me"])
         self.assertEqual(Request(["job"], 1, True, None, "").lock(2)[-5:], ["SESSION", "ONLOSS", "CLOSE", "WAIT", 2000])
+        self.assertEqual(Request(["job"], 1, True, math.inf, "").lock(0)[-3:], ["SESSION", "ONLOSS", "CLOSE"])
         self.assertEqual(Request(["job"], 1, True, 60, "").lock(0)[-2:], ["MAXHOLD", 60000])
 
     def test_a_reader_says_so_each_time(self):

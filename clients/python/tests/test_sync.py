@@ -6,6 +6,7 @@ import unittest
 from unittest import mock
 
 import redis
+import redis.asyncio
 from redis.exceptions import NoPermissionError, ResponseError
 from world import LONG, SOON, Holder, Link, Look, RecordingRedis, granted, holds_on, impatient, proxy, tls, until
 
@@ -465,6 +466,34 @@ class AnswersTest(unittest.TestCase):
         Locks(Scripted([7, b"me", 1000, 1], answered)).acquire("job", ttl=0.06, on_lost=reasons.append)
         until(lambda: reasons, "the loss is not told")
         self.assertEqual(reasons, ["its validity ended"])
+
+    def test_on_lost_may_wait_for_the_work(self):
+        hangs, stop, told = threading.Event(), threading.Event(), threading.Event()
+        self.addCleanup(hangs.set)
+
+        def lost(reason):
+            stop.set()
+            worker.join(LONG)
+            told.set()
+
+        def work():
+            with self.assertRaises(LockLost):
+                with Locks(Scripted([7, b"me", 1000, 1], hangs)).lock("job", ttl=0.06, on_lost=lost):
+                    stop.wait(LONG)
+
+        worker = threading.Thread(target=work, daemon=True)
+        worker.start()
+        self.assertTrue(told.wait(SOON), "the work does not end")
+
+    def test_released(self):
+        lock = Locks(Scripted(GRANT)).acquire("job", ttl=LONG)
+        lock.release()
+        self.assertEqual((lock.remaining, lock.lost), (0, False))
+        self.assertRaisesRegex(LockLost, "it was released", lock.check)
+
+    def test_client_of_the_other_kind(self):
+        with self.assertRaisesRegex(TypeError, "lockproxy.asyncio.Locks"):
+            Locks(redis.asyncio.Redis())
 
     def test_lost_when_it_is_given_back(self):
         for said in ("LOCKLOST gone", "NOTOWNER another"):

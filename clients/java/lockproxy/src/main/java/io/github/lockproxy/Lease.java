@@ -6,6 +6,7 @@ package io.github.lockproxy;
  */
 final class Lease {
     static final String ENDED = "its validity ended";
+    static final String RELEASED = "it was released";
 
     private final Request request;
     private long holdEnd; // the lock is not held for longer

@@ -74,18 +74,18 @@ public final class Lock implements AutoCloseable {
         return lease.until();
     }
 
-    /** For how long it is safe to work, if the lock is not renewed. */
+    /** For how long it is safe to work, if the lock is not renewed; zero when it was lost or released. */
     public synchronized Duration remaining() {
         return lease.reason() != null ? Duration.ZERO : Duration.ofNanos(Math.max(0, lease.until() - System.nanoTime()));
     }
 
-    public boolean isLost() {
-        return remaining().isZero();
+    public synchronized boolean isLost() {
+        return remaining().isZero() && !Lease.RELEASED.equals(lease.reason());
     }
 
-    /** Does nothing unless the lock is lost. */
+    /** Does nothing unless the lock is lost, or was released. */
     public synchronized void check() throws LockLostException {
-        if (isLost()) throw lost();
+        if (remaining().isZero()) throw lost();
     }
 
     private LockLostException lost() {
@@ -136,6 +136,7 @@ public final class Lock implements AutoCloseable {
             released = true;
             if (timer != null) timer.cancel(false);
             lost = isLost() ? lost() : null;
+            lease.lose(Lease.RELEASED); // it is not safe to work any more
         }
         var unlocked = request.unlock(client, lost == null ? validUntil() : System.nanoTime());
         if (own != null) unlocked.whenComplete((answer, failure) -> own.close());
