@@ -36,7 +36,7 @@ func runSettings(a *client.Options, o *options) []setting {
 		{name: "max-hold", value: "0", usage: "the longest that the command may have the lock; 0: what the proxy allows", read: duration(0, &a.MaxHold)},
 		{name: "owner", usage: "the owner of the lock (default: a random word); the same owner may enter twice", read: word(&a.Owner)},
 		{name: "info", usage: "a text about the owner, which LOCKCTL INFO shows (default: host, process id and command)", read: word(&a.Info)},
-		{name: "kill-after", value: "5s", usage: "how long the command may take to end after the lock is lost", read: duration(0, &a.KillAfter)},
+		{name: "kill-after", value: "5s", usage: "how long the command may take to end after the lock is lost; a second at most if the proxy tells the loss, 4s if none can be asked", read: duration(0, &a.KillAfter)},
 	}, proxySettings(a, o)...)
 }
 

@@ -14,7 +14,7 @@ locks = Locks(redis.Redis.from_url(settings.LOCKPROXY_URL))
 
 def holding(name, **options):
     """A decorator: a function that takes a lock for each call, and gets it in front of its arguments. In the name,
-    {} are the arguments."""
+    {} are the arguments that are given by position, as all callers must."""
 
     def decorate(function):
         @functools.wraps(function)
@@ -27,7 +27,7 @@ def holding(name, **options):
     return decorate
 
 
-@shared_task(autoretry_for=(RedisError,), default_retry_delay=10, max_retries=None, acks_late=True)
+@shared_task(autoretry_for=(RedisError,), default_retry_delay=10, max_retries=None, acks_late=True, reject_on_worker_lost=True)
 @holding("report:{}", session=True)
 def make_report(lock, number):
     if Report.objects.get(number=number).text:
