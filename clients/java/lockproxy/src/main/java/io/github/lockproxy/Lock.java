@@ -136,7 +136,7 @@ public final class Lock implements AutoCloseable {
             released = true;
             if (timer != null) timer.cancel(false);
             lost = isLost() ? lost() : null;
-            lease.lose(Lease.RELEASED); // it is not safe to work any more
+            if (lost == null) lease.lose(Lease.RELEASED); // it is not safe to work any more
         }
         var unlocked = request.unlock(client, lost == null ? validUntil() : System.nanoTime());
         if (own != null) unlocked.whenComplete((answer, failure) -> own.close());

@@ -310,6 +310,20 @@ class AnswersTest {
     }
 
     @Test
+    void aReleasedLockIsNotSafeToWorkWith() throws Exception {
+        Lock lock = new Locks(new Scripted(grant(29_000), 1L)).acquire("job", LONG);
+        lock.release();
+        assertTrue(lock.remaining().isZero());
+        assertFalse(lock.isLost());
+        assertTrue(assertThrows(LockLostException.class, lock::check).getMessage().contains("it was released"));
+
+        Lock late = new Locks(new Scripted(grant(50), 1L)).acquire("job", LONG.withRenew(false));
+        World.until(late::isLost, "it goes on");
+        assertThrows(LockLostException.class, late::release);
+        assertTrue(late.isLost());
+    }
+
+    @Test
     void givenBackUntilTheLeaseIsOver() throws Exception {
         var client = new Scripted(grant(300));
         for (int i = 0; i < 100; i++) client.answers.add(GONE);
