@@ -153,7 +153,7 @@ func TestDev(t *testing.T) {
 	if code := s.stop(); code != exit.OK {
 		t.Errorf("exit code %d, want %d\n%s", code, exit.OK, s.stderr.String())
 	}
-	for _, want := range []string{"memory-only", "redis-cli -s " + s.socket, "LOCK job 30s", "http://127.0.0.1:", "LOCK job 30s SESSION"} {
+	for _, want := range []string{"memory-only", "redis-cli -s " + s.socket, "LOCK job 30s", "http://127.0.0.1:", "LOCK job 30s SESSION", "Ctrl-C in the first: the second has the lock at once"} {
 		if !strings.Contains(s.stdout.String(), want) {
 			t.Errorf("the first session does not say %q:\n%s", want, s.stdout.String())
 		}

@@ -580,7 +580,7 @@ func failing(t *testing.T, s *site) {
 	b.screenshot("noquorum")
 }
 
-// neverSeen is the page of a proxy that starts when most lock nodes are down: it says that it does not know, not that nobody has a lock.
+// neverSeen checks the page of a proxy that starts while most lock nodes are down: it says "unknown", not that nobody holds a lock.
 func neverSeen(t *testing.T, s *site) {
 	p := redistest.StartProxy(t, redistest.Start(t), s.nodes, "--admin", "127.0.0.1:0", "--node-timeout", "2s", "--max-ttl", lease)
 	b := open(t, s.chromium, pageOf(t, p))

@@ -126,8 +126,8 @@ func (s *Store) commit(ctx context.Context, c *change) (made bool, err error) {
 	return false, s.undecided(q.op, q.key.Name, errors.New("others change this lock all the time"))
 }
 
-// send is one try of commit: it sends what was decided, and waits for the answer until end. began and resent of d are carried from try
-// to try. If made is false and err is nil, the next try decides again: c has the names as etcd has them, unless only a lease was missing.
+// send sends the transaction that c has decided on, and waits for the answer until end. d keeps began and resent for the next try.
+// If made is false and err is nil, the next try decides again: c has the names as etcd has them, unless only a lease was missing.
 func (s *Store) send(ctx context.Context, c *change, id string, end time.Duration, d *result) (made bool, err error) {
 	if !d.resent {
 		d.began = s.Now() // before leases are looked for: they last from then on

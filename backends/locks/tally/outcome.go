@@ -35,6 +35,9 @@ func countOutcome(votes []vote.Vote, q int, stage Stage, owner string, done func
 	case did+due >= q || others+due >= q:
 		return Pending
 	case did+disputed >= q:
+		if _, named := GivenBackBy(votes); named > 0 && named < q && named+due >= q {
+			return Pending // a quorum may yet name the release that gave the hold back
+		}
 		return Conflict
 	case did+disputed+due >= q:
 		return Pending
@@ -109,15 +112,7 @@ func Release(votes []vote.Vote, q int, stage Stage, owner string, fence int64) O
 	if fence != 0 && unnoted >= q {
 		return Applied
 	}
-	done := didRelease(fence)
-	result := countOutcome(votes, q, stage, owner, done)
-	if result == Conflict {
-		_, named := GivenBackBy(votes)
-		if _, _, _, due := sortVotes(votes, stage, done); named > 0 && named < q && named+due >= q {
-			return Pending // a quorum may yet name one
-		}
-	}
-	return result
+	return countOutcome(votes, q, stage, owner, didRelease(fence))
 }
 
 // GivenBackBy is the other release that most nodes name as the one that gave the hold back before, and how many name it.
